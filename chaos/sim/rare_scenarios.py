@@ -73,8 +73,12 @@ RARE_SCENARIOS = (
     ),
     Scenario(
         "kept-metadata",
-        "a controller appends what no other node gets, dies, and comes back when another one leads",
-        kinds=(*(FaultKind.METADATA_STAYS,) * 4, FaultKind.STALLED_METADATA, FaultKind.CUT, FaultKind.KILL),
+        "a controller appends what no other node gets, dies, and comes back when another one leads; nodes start slowly",
+        kinds=(
+            *(FaultKind.METADATA_STAYS,) * 4,
+            *(FaultKind.STALLED_METADATA, FaultKind.CUT, FaultKind.KILL),
+            *(FaultKind.SLOW_START,) * 3,
+        ),
         targets=("leader", *_NODES),
         shapes=((3, 0), (3, 3)),
         fixed_targets={FaultKind.METADATA_STAYS: "controller"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 from ...broker.transactions.transaction_config import TRANSACTION_TOPIC
@@ -17,6 +18,7 @@ from .faults.nemesis import Nemesis
 from .invariants.client_invariants import History, check_history
 from .invariants.invariant_broken import InvariantBroken
 from .kernel.clock import SimClock
+from .kernel.drawn_constants import small_snapshot_batches
 from .kernel.event_loop import ProcessLoop, SimulationError
 from .kernel.world import World
 from .scenario import Scenario
@@ -128,6 +130,12 @@ class Run:
             "log.index.interval.bytes": "200",
         }
 
+    def _drawn_constants(self) -> AbstractContextManager[None]:
+        """Where metadata snapshots are often made, they may have many batches."""
+        if not self.scenario.has_many_snapshots:
+            return nullcontext()
+        return small_snapshot_batches(self.world.rng_for("snapshot batches"))
+
     def _without_acl(self) -> dict[str, str]:
         """With an authorizer: what holds for resources without an access control list."""
         if AccessChanges.name not in self.scenario.workloads:
@@ -154,7 +162,7 @@ class Run:
         gc_was_on = gc.isenabled()
         gc.disable()  # so that memory use does not decide when objects are finalized
         try:
-            with self.world, recording() as seen:
+            with self.world, self._drawn_constants(), recording() as seen:
                 try:
                     self._phases()
                 except (InvariantBroken, SimulationError) as error:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from .faults.fault import FaultKind
 
+_SNAPSHOT_SETTING = "metadata.log.max.record.bytes.between.snapshots"
+
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
@@ -40,6 +42,11 @@ class Scenario:
     """The target of all faults of a kind, instead of the drawn one."""
     extra_log_dirs: Sequence[str] = ()
     """Log directories of each node besides the first one."""
+
+    @property
+    def has_many_snapshots(self) -> bool:
+        """Whether nodes make snapshots of the metadata within a run."""
+        return bool(self.first_voters) or _SNAPSHOT_SETTING in (*self.properties, *self.drawn_properties)
 
     def with_draws(self, rng: random.Random) -> Scenario:
         """This scenario with one of its shapes, and with one value of each setting that is drawn."""

@@ -551,8 +551,11 @@ SCENARIOS = {
         ),
         Scenario(
             "compaction",
-            "a compacted topic and a consumer group, while processes and networks fail",
-            kinds=(*_PROCESS_FAULTS, *_NETWORK_FAULTS, FaultKind.SLOW_DISK, FaultKind.KILL_ALL),
+            "a compacted topic and a consumer group, while processes and networks fail, and disks come back empty",
+            kinds=(
+                *(*_PROCESS_FAULTS, *_NETWORK_FAULTS, FaultKind.SLOW_DISK, FaultKind.KILL_ALL),
+                *(FaultKind.WIPED_DISK,) * 3,
+            ),
             targets=("leader", "coordinator", "n1", "n2", "n3"),
             faults_s=14.0,
             mean_gap_s=1.2,

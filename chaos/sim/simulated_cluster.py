@@ -16,15 +16,19 @@ from ...cluster.settings.node_config import NodeConfig
 from ...controller.metadata.features import SUPPORTED_FEATURES, VersionRanges
 from ...controller.metadata.metadata_image import RECORD_VERSION_FEATURE, TRANSACTION_VERSION_FEATURE, MetadataImage
 from ...controller.metadata.metadata_loader import MetadataLoader
+from ...log.manager.log_manager import LogManager
 from ...log.state.checkpoints import encode_uuid
 from ...raft.driver.raft_driver import metadata_log_dir
 from ...runtime.ports import Runtime
 from .invariants.derived.compacted_logs import check_compacted
 from .invariants.derived.metadata_images import ImageChecker
+from .invariants.derived.noted_gaps import NotedGapsChecker
 from .invariants.derived.producer_ids import ProducerIdChecker
+from .invariants.derived.recovered_logs import RecoveryChecker
 from .invariants.derived.recovery_points import RecoveryPointChecker
 from .invariants.derived.roles_in_force import check_coordinators, check_roles
 from .invariants.derived.settings_in_force import check_minimum, check_settings
+from .invariants.derived.snapshot_images import SnapshotChecker
 from .invariants.invariant_broken import InvariantBroken
 from .invariants.partition_invariants import PartitionChecker, PartitionKey
 from .invariants.quorum_invariants import QuorumChecker
@@ -97,7 +101,9 @@ class SimulatedCluster:
         self._min_isr: int = NodeConfig.from_properties(self.properties(self.brokers[0]))["min.insync.replicas"]
         self.partitions = PartitionChecker(world.trace.note, self._min_isr)
         self._images, self._producer_ids = ImageChecker(), ProducerIdChecker()
+        self._snapshots = SnapshotChecker(self._images)
         self._recovery_points = RecoveryPointChecker()
+        self._recovered_logs, self._noted_gaps = RecoveryChecker(), NotedGapsChecker()
         self.replica_steps = ReplicaStepChecker(self.partitions.has_bit_rot)
         partition_steps = PartitionStepChecker(self.replica_steps.on_partition_change, self._min_isr)
         self.quorum_steps = QuorumStepChecker(partition_steps.on_committed)
@@ -218,6 +224,7 @@ class SimulatedCluster:
     def crash(self, name: str, *, power_loss: bool) -> None:
         """See `TargetCluster`."""
         node_id = self._node_of[name]
+        self._before_crash(node_id, power_loss=power_loss)
         self.quorum.forget(node_id)
         self.quorum_steps.forget(node_id)
         for checker in (self.replica_steps, self.partitions):
@@ -225,6 +232,15 @@ class SimulatedCluster:
         for known in (self.nodes, self.ready, self._watched):
             known.pop(node_id, None)
         self.world.hosts[name].crash(power_loss=power_loss)
+
+    def _before_crash(self, node_id: int, *, power_loss: bool) -> None:
+        """Look at what is on the disk of a node whose process is about to end."""
+        self._noted_gaps.forget(node_id)
+        node, disk = self.nodes.get(node_id), self.world.hosts[_host_name(node_id)].disk
+        if node is None or node.log_manager is None or self.partitions.has_bit_rot(node_id):
+            self._recovered_logs.forget(node_id)
+        else:
+            self._recovered_logs.before_crash(node_id, node.log_manager, disk, power_loss=power_loss)
 
     def restart(self, name: str) -> None:
         """See `TargetCluster`."""
@@ -278,6 +294,7 @@ class SimulatedCluster:
         """See `TargetCluster`."""
         self._died_with_disk[self._node_of[name]] = self._broker_epoch(self._node_of[name])
         self._with_new_disk[self._node_of[name]] = None
+        self._recovered_logs.forget(self._node_of[name])
         for checker in (self.quorum, self.quorum_steps, self.replica_steps, self.partitions):
             checker.on_disk_replaced(self._node_of[name])
 
@@ -407,6 +424,7 @@ class SimulatedCluster:
         if not done.cancelled() and done.exception() is None:
             self.world.note_process(_host_name(node_id), ProcessChange.READY)
             self.ready[node_id] = None
+            self._recovered_logs.forget(node_id)
 
     def _after_event(self, process: ProcessLoop) -> None:
         node_id = self._node_of.get(process.name)
@@ -420,23 +438,35 @@ class SimulatedCluster:
         self.partitions.after_event(node_id)
         if node_id in self._watched:
             self._check_derived(node_id, self.nodes[node_id])
+        node = self.nodes.get(node_id)
+        if node is not None and node.log_manager is not None:
+            self._check_logs(node_id, node.log_manager)
 
     def _check_derived(self, node_id: int, node: Node) -> None:
         """Check what a node has made of the metadata."""
+        disk = self.world.hosts[_host_name(node_id)].disk
         if node.loader is not None:
+            if node.raft is not None and not node.raft.failure.done():
+                self._snapshots.after_event(node_id, node.loader, node.raft, disk)
             if self._images.after_event(node_id, node.loader) and node.replica_manager is not None:
                 check_minimum(node_id, node.replica_manager, node.loader.image, self._min_isr)
                 if node.broker is not None:
                     check_coordinators(node_id, node.broker, node.loader.image)
                 if node.log_manager is not None:
                     check_compacted(node_id, node.replica_manager, node.log_manager)
-                disk = self.world.hosts[_host_name(node_id)].disk
                 if not (disk.has_lied or self.partitions.has_bit_rot(node_id)):
                     self._recovery_points.after_metadata(node_id, node.replica_manager, disk)
             for after_event in self._metadata_watchers:
                 after_event(node_id, node.loader)
         if node.broker is not None:
             self._producer_ids.after_event(node_id, node.broker.producer_ids)
+
+    def _check_logs(self, node_id: int, logs: LogManager) -> None:
+        """Check what a node has done with the files of its logs."""
+        disk = self.world.hosts[_host_name(node_id)].disk
+        self._recovered_logs.after_event(node_id, logs)
+        if not (disk.has_lied or self.partitions.has_bit_rot(node_id)):
+            self._noted_gaps.after_event(node_id, logs, disk)
 
     def check_metadata_in_force(self) -> None:
         """Brokers go by the metadata that they know, in the end. Raises `InvariantBroken`."""

@@ -30,7 +30,7 @@ from ...runtime.invariants import sometimes
 from ...runtime.ports import Buffer, Disk
 from ...wire.records import BatchHeader, CorruptBatchError
 from ..config import LogConfig
-from ..errors import CorruptFileError
+from ..errors import CorruptFileError, is_no_space
 from ..segment.batch_scan import find_sound_batch, scan_headers
 from ..segment.segment import (
     CLEANED_SUFFIX,
@@ -154,18 +154,32 @@ def load_producers(
 ) -> Work[None]:
     """Rebuild `producers` from the log below `end`: the newest snapshot, then the batches after it.
 
-    The transaction indexes from there on are rebuilt too.
+    The transaction indexes from there on are rebuilt too. Each segment that is read from its first batch on gets its
+    snapshot again, if recovery has removed that: when the segments before it are deleted, nothing else says who wrote
+    in them, and with an older snapshot their producers would be out of order for ever.
     """
     start = max(snapshots.load_latest(end, producers), segments[0].base_offset)
     for segment in segments:
         if segment.next_offset < start:
             continue
+        if start < segment.base_offset and segment.base_offset not in snapshots.offsets:
+            _write_again(snapshots, segment.base_offset, producers)
         segment.transaction_index.cut(start)  # also where no batch follows: it may have been truncated
         try:
             position = segment.locate(start)
         except CorruptBatchError:
             position = 0
         yield from _load_producers_of(producers, segment, position, start, end)
+
+
+def _write_again(snapshots: ProducerSnapshots, offset: int, producers: ProducerStateManager) -> None:
+    try:
+        snapshots.write(offset, producers.encode_snapshot())
+    except OSError as error:
+        if not is_no_space(error):
+            raise
+    else:
+        sometimes(True, "a producer snapshot that recovery had removed was written again")
 
 
 def _load_producers_of(

@@ -19,6 +19,9 @@ _EVEN: Shares = {}
 _EVEN_SHARE = 0.1
 """How many of the runs take any scenario: a change may do harm where nobody looks for it."""
 
+SCENARIO_NAMES = "scenarios"
+"""What the line of the table begins with that has their names."""
+
 
 class ReachedCode:
     """The table, looked up by the names of functions."""
@@ -68,12 +71,19 @@ def drawn(weights: Mapping[str, float], number: int) -> str:
 
 
 def parse(table: str) -> dict[str, Shares]:
-    """The table from its text: a line for each function, with its scenarios in thousandths, such as `voters=620`."""
+    """The table from its text: a line for each function, with its scenarios in thousandths, such as `voters=620`.
+
+    If the first line has the names of the scenarios, the others name them by their numbers.
+    """
     found: dict[str, Shares] = {}
+    names: list[str] = []
     for line in table.splitlines():
         name, *shares = line.split()
+        if name == SCENARIO_NAMES:
+            names = shares
+            continue
         pairs = (one.split("=") for one in shares)
-        found[name] = {scenario: int(thousandths) / 1000 for scenario, thousandths in pairs}
+        found[name] = {names[int(one)] if names else one: int(thousandths) / 1000 for one, thousandths in pairs}
     return found
 
 

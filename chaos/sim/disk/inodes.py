@@ -60,6 +60,12 @@ class Inode:
                 operation.apply(self.durable)
                 del self.unsynced[0]
 
+    @property
+    def lasting(self) -> bytearray:
+        """What a loss of power leaves as it is, whichever of the unsynced operations are carried out."""
+        changed_from = (each.size if isinstance(each, Truncate) else each.offset for each in self.unsynced)
+        return self.durable[: min(changed_from, default=len(self.durable))]
+
     def drop_dirty_pages(self) -> None:
         """Forget the unsynced operations, as Linux does when an fsync fails."""
         self.unsynced.clear()

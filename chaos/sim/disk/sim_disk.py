@@ -24,6 +24,7 @@ from ....runtime.files.open_files import OpenFiles
 from ....runtime.files.pending_writes import PendingWrites
 from ....runtime.ports import Buffer, File
 from ..kernel.transport import send_some
+from .dir_lock import SimDirLock
 from .inodes import Directory, DiskCopy, Inode, Relink, Write, link
 from .interruption import Interruption, Operation
 from .ordered_renames import SimOrderedRenames
@@ -31,20 +32,6 @@ from .power_loss import lose_power
 from .sim_file import OpenInode, SimFile
 
 _UNLIMITED = 1 << 60
-
-
-class SimDirLock:
-    """The lock of a directory. A crash releases it."""
-
-    def __init__(self, disk: SimDisk, path: str) -> None:
-        self._disk = disk
-        self._path = path
-        self._incarnation = disk.incarnation
-
-    def release(self) -> None:
-        """Release the lock, unless a crash has."""
-        if self._incarnation == self._disk.incarnation:
-            self._disk.release_lock(self._path)
 
 
 class SimDisk:
@@ -307,10 +294,19 @@ class SimDisk:
 
     def durable_bytes(self, path: str) -> bytearray | None:
         """What a file holds after a loss of power, by its durable name; None if there is no such file. Not a copy."""
+        node = self._durable_file(path)
+        return None if node is None else node.durable
+
+    def lasting_bytes(self, path: str) -> bytearray:
+        """The beginning of a file that any loss of power leaves as it is; empty if there is no such file."""
+        node = self._durable_file(path)
+        return bytearray() if node is None else node.lasting
+
+    def _durable_file(self, path: str) -> Inode | None:
         node: Inode | Directory | None = self._root
         for name in _parts(path):
             node = node.durable.get(name) if isinstance(node, Directory) else None
-        return node.durable if isinstance(node, Inode) else None
+        return node if isinstance(node, Inode) else None
 
     def write_atomic(self, path: str, data: Buffer) -> None:
         """Replace the file durably: after a crash it has either the old or the new contents."""

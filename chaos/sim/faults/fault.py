@@ -22,6 +22,7 @@ class FaultKind(Enum):
     POWER_LOSS_ALL = "power loss everywhere"
     STOP = "stop"
     PAUSE = "pause"
+    SLOW_START = "killed, and slow when it has started again"
     ISOLATE = "isolate"
     CUT = "cut"
     CUT_ONE_WAY = "cut one way"

@@ -35,6 +35,8 @@ _LATE = (0.3, 0.8)
 """How many segments are late, and by how many seconds at most: more than the time-outs of impatient clients."""
 _KILLED_PROBABILITY = 0.5
 _METADATA_LEADER = "controller"
+_SLOW_EVENT_S = (0.001, 0.004, 0.01)
+_SLOW_FOR_S = (0.3, 2.0)
 _JUMP_MS_MAX = 600_000
 """Far from the hour by which a record may be ahead of its broker's clock."""
 _DRIFT_MAX = 0.05
@@ -101,6 +103,7 @@ class Nemesis:
             host.disk.fail_fsync(None)
             host.disk.lies = False
             host.disk.set_capacity()
+            host.take_time(None)
             if host.running:
                 host.disk.interruption = None
             host.resume()
@@ -177,6 +180,8 @@ class Nemesis:
             case FaultKind.PAUSE:
                 host.pause()
                 return host.resume
+            case FaultKind.SLOW_START:
+                return self._start_slowly(host)
             case FaultKind.ISOLATE:
                 pairs = [(target, name) for name in self._cluster.names if name != target]
                 return self._cut(pairs + [(there, here) for here, there in pairs])
@@ -320,6 +325,17 @@ class Nemesis:
                     self._cluster.restart(name)
 
         return restart
+
+    def _start_slowly(self, host: Host) -> Callable[[], None]:
+        """Kill the node. For some time after its next start each of its events takes some milliseconds."""
+        restart, longest_s = self._crash([host.name], power_loss=False), self._rng.choice(_SLOW_EVENT_S)
+        host.take_time(lambda: self._rng.uniform(0, longest_s))
+
+        def start() -> None:
+            restart()
+            self._at(self._world.now_s + self._rng.uniform(*_SLOW_FOR_S), lambda: host.take_time(None))
+
+        return start
 
     def _interrupt(self, host: Host, *, power_loss: bool) -> Callable[[], None] | None:
         """End the process in the midst of an event, if it changes its disk often enough before the fault is undone."""

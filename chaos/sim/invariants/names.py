@@ -52,6 +52,10 @@ CHECKED_IN_EVERY_RUN: Mapping[str, tuple[str, ...]] = {
         "a coordinator has loaded its partition in its leader's epoch",
         "what is below a recovery point is on the disk",
         "compaction passes no open transaction",
+        "recovery keeps what was there",
+        "a log that lacks offsets is noted as such on its disk",
+        "a snapshot holds the metadata up to its end",
+        "a node that has loaded a snapshot has what is in it",
     ),
     "clients": (
         "an acked record is committed",

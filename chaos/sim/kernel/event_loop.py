@@ -118,6 +118,7 @@ class Scheduler:
         self.around_event: Callable[[ProcessLoop, Callable[[], object]], None] | None = None
         """Runs each event, where it is set; events of the network run within others."""
         self.observer: RunObserver | None = None
+        self._kernel = KernelLoop(self, "processors")
         self._sequence = 0
         self._events_before_now = 0
         self._ready: deque[ScheduledHandle] = deque()
@@ -219,6 +220,9 @@ class Scheduler:
     def _ran(self, process: ProcessLoop) -> None:
         """Check errors and invariants after an event."""
         self.events_run += 1
+        if process.event_s is not None and not process.dead:
+            process.block()
+            self._kernel.call_later(process.event_s(), process.unblock)
         if self.observer is not None:
             self.observer.after_event(process)
         if self.errors and self.stop_at_first_error:
@@ -243,6 +247,8 @@ class ProcessLoop:
         self.dead = False
         self.paused = False
         self.blocked = False
+        self.event_s: Callable[[], float] | None = None
+        """Draws how long the next event takes; None: events take no time."""
         self.stalled: list[ScheduledHandle] = []
         self.as_asyncio = cast(asyncio.AbstractEventLoop, self)
         """This loop, for asyncio's types."""

@@ -40,6 +40,7 @@ class Host:
         self.process: ProcessLoop | None = None
         self.starts = 0
         self._world = world
+        self._event_s: Callable[[], float] | None = None
 
     @property
     def running(self) -> bool:
@@ -59,6 +60,7 @@ class Host:
         secret_bytes = world.rng_for(f"secrets {name}").randbytes
         runtime = Runtime(self.disk, self.clock, world.rng_for(f"process {name}"), threads, secret_bytes, lambda: 0.0)
         self.process = process
+        process.event_s = self._event_s
         world.processes.append(process)
         world.note_process(self.name, ProcessChange.START if self.starts == 1 else ProcessChange.RESTART)
         process.call_soon(lambda: process.create_task(self._run(program, runtime), name=f"{self.name} main"))
@@ -84,6 +86,12 @@ class Host:
         if power_loss:
             self._world.network.set_power(self.name, False)
         self.disk.crash(power_loss=power_loss)
+
+    def take_time(self, event_s: Callable[[], float] | None) -> None:
+        """Let each event of its processes take so long, as on a slow processor; None: no time."""
+        self._event_s = event_s
+        if self.process is not None:
+            self.process.event_s = event_s
 
     def pause(self) -> None:
         """SIGSTOP."""

@@ -69,10 +69,10 @@ def test_a_line_counts_the_more_the_fewer_scenarios_run_it() -> None:
     everywhere = {("a.py", 2): 2, ("a.py", 7): 2}
     reached = {name: Counter(everywhere) for name in NAMES}
     reached["voters"]["a.py", 8] = 1
-    (line,) = table(reached, 2, {"a.py": source})
-    name, share = line.split(" ")
-    assert name == "a.py:C.rare"
-    assert share == f"voters={round(1000 * 1.25**2 / (1.25**2 + 3 * 0.25**2))}"
+    share = round(1000 * 1.25**2 / (1.25**2 + 3 * 0.25**2))
+    told = table(reached, 2, {"a.py": source})
+    assert told == ["scenarios kill cut voters groups", f"a.py:C.rare 2={share}"]
+    assert parse("\n".join(told)) == {"a.py:C.rare": {"voters": share / 1000}}
 
 
 def test_the_table_is_of_the_scenarios_and_the_code_that_there_are() -> None:

@@ -44,7 +44,7 @@ def main() -> None:
     from raftwerk.chaos.sim.scenarios import SCENARIOS
 
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args()
     counts: dict[str, Counter[tuple[str, int]]] = {name: Counter() for name in SCENARIOS}

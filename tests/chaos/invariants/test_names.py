@@ -14,10 +14,13 @@ MODULES = {
     "what nodes make of the metadata": (
         "derived/compacted_logs",
         "derived/metadata_images",
+        "derived/noted_gaps",
         "derived/producer_ids",
+        "derived/recovered_logs",
         "derived/recovery_points",
         "derived/roles_in_force",
         "derived/settings_in_force",
+        "derived/snapshot_images",
         "derived/voters_of_log",
     ),
     "clients": ("client_invariants",),

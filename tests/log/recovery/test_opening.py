@@ -506,3 +506,22 @@ def test_a_log_that_begins_within_a_batch_is_opened_again_where_it_began() -> No
     assert (again.log_start_offset, again.log_end_offset) == (15, 40)
     assert again.append_as_leader(batch(), 5, NOW_MS).first_offset == 40
     assert disk.exists(DIRECTORY)
+
+
+def test_producers_of_segments_that_were_deleted_after_a_recovery_are_known_after_the_next_one() -> None:
+    runtime, _ = make_runtime()
+    log = open_log(runtime)
+    for number in range(12):
+        append(log, 2, producer_id=7, producer_epoch=0, base_sequence=2 * number)
+        log.roll()
+        if number == 4:
+            log.flush()
+    append(log, 2, producer_id=8, producer_epoch=0, base_sequence=0)
+    log.close(clean=False)
+    recovered = open_log(runtime, recovery_point=10)
+    start = recovered.segments[-1].base_offset
+    recovered.raise_start(start)
+    assert recovered.delete_expired(NOW_MS, start) == 12
+    recovered.close(clean=False)
+    again = open_log(runtime, recovery_point=10, log_start_offset=start)
+    assert [(one, entry.last_sequence) for one, entry in again.producers.items()] == [(7, 23), (8, 1)]

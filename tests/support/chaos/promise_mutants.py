@@ -24,12 +24,14 @@ from raftwerk.log.partition_log import PartitionLog
 from raftwerk.log.recovery import log_recovery, segment_recovery
 from raftwerk.log.segment import rolling_and_retention
 from raftwerk.log.state.producer_state import ProducerStateManager
+from raftwerk.raft.driver.commit_publisher import CommitPublisher
 from raftwerk.raft.replication.partition_raft_log import PartitionRaftLog
 from raftwerk.raft.voters.voter_change_handler import VoterChangeHandler
 from raftwerk.raft.voters.voter_set import VoterHistory
 from raftwerk.runtime.ports import Buffer
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 from raftwerk.wire.records import iter_headers
+from raftwerk.wire.types import SnapshotId
 
 _MARK_SUFFIX = ".swap"
 _LONG_LOG = 150
@@ -45,6 +47,8 @@ ORIGINAL_LOAD = log_recovery.load
 ORIGINAL_MEASURE = log_cleaner.measure
 ORIGINAL_MAKE_LEADER = Replica.make_leader
 ORIGINAL_TRUNCATE = PartitionLog.truncate_to
+ORIGINAL_APPEND_AS_FOLLOWER = PartitionLog.append_as_follower
+ORIGINAL_PUBLISH_SNAPSHOT = CommitPublisher._publish_snapshot
 
 
 def answer_before_the_commit(self: VoterChangeHandler, change: Any, voters: Any, now_ms: int) -> None:
@@ -184,6 +188,19 @@ def compact_what_is_open(log: PartitionLog, *arguments: Any) -> Any:
         log.producers = producers
 
 
+def go_on_with_the_former_snapshot(self: CommitPublisher, snapshot_id: SnapshotId) -> None:
+    """What is left of a snapshot is handed over under the id of the one that has replaced it."""
+    if self._loading is not None:
+        self._loading = snapshot_id, self._loading[1]
+    ORIGINAL_PUBLISH_SNAPSHOT(self, snapshot_id)
+
+
+def append_gaps_without_a_note(self: PartitionLog, *arguments: Any, **options: Any) -> Any:
+    """A compacted log counts as noted, though only the next checkpoint says so."""
+    self._has_gaps = self._has_gaps or self.may_have_gaps
+    return ORIGINAL_APPEND_AS_FOLLOWER(self, *arguments, **options)
+
+
 PROMISE_MUTANTS = (
     Mutant("a log takes another one's place, and no mark says so", write_no_marks, ("dirs-power",)),
     Mutant(
@@ -282,6 +299,18 @@ PROMISE_MUTANTS = (
         "compaction passes open transactions",
         replacing(log_cleaner, "measure", compact_what_is_open),
         ("exactly-once",),
+    ),
+    Mutant(
+        "a snapshot goes on as the one that replaces it while it is loaded",
+        replacing(CommitPublisher, "_publish_snapshot", go_on_with_the_former_snapshot),
+        ("kept-metadata",),
+        known=13,
+    ),
+    Mutant(
+        "a follower of a compacted log does not note its gaps at once",
+        replacing(PartitionLog, "append_as_follower", append_gaps_without_a_note),
+        ("compaction",),
+        known=10,
     ),
 )
 

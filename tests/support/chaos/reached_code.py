@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from raftwerk.chaos.sim.changes.changed_functions import functions_of
+from raftwerk.chaos.sim.changes.scenario_weights import SCENARIO_NAMES
 
 SHARPNESS = 2
 """The power of a scenario's score that its share goes with."""
@@ -30,7 +31,9 @@ def table(reached: Mapping[str, Counter[Line]], seeds: int, sources: Mapping[str
             name = functions[path].get(number)
             if name is not None:
                 scores[f"{path}:{name}"][scenario] += count / seeds / of_line[line]
-    return [told for name in sorted(scores) if (told := _told(name, scores[name], len(reached)))]
+    scenarios = list(reached)
+    told = [of for name in sorted(scores) if (of := _told(name, scores[name], scenarios))]
+    return [f"{SCENARIO_NAMES} {' '.join(scenarios)}", *told]
 
 
 def _outermost(source: str) -> dict[int, str]:
@@ -41,12 +44,15 @@ def _outermost(source: str) -> dict[int, str]:
     return found
 
 
-def _told(name: str, scores: Mapping[str, float], scenarios: int) -> str | None:
+def _told(name: str, scores: Mapping[str, float], scenarios: Sequence[str]) -> str | None:
     powers = {scenario: score**SHARPNESS for scenario, score in scores.items()}
     whole = sum(powers.values())
     shares = {scenario: power / whole for scenario, power in powers.items()}
-    named = {one: share for one, share in shares.items() if share >= _NAMED_FROM / scenarios}
+    named = {one: share for one, share in shares.items() if share >= _NAMED_FROM / len(scenarios)}
     if not named:
         return None
-    told = (f"{one}={round(1000 * share)}" for one, share in sorted(named.items(), key=lambda item: -item[1]))
+    told = (
+        f"{scenarios.index(one)}={round(1000 * share)}"
+        for one, share in sorted(named.items(), key=lambda item: -item[1])
+    )
     return f"{name} {' '.join(told)}"

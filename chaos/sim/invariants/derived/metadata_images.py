@@ -30,17 +30,28 @@ class ImageChecker:
         if image.offset < 0 or (seen is not None and seen[0] is loader and seen[1] == image.offset):
             return False
         self._seen[node_id] = loader, image.offset
-        parts = _parts(image)
+        parts = parts_of(image)
         known = self._at_offsets.setdefault(image.offset, parts)
-        for name, part in parts.items():
-            if part != known[name]:
-                differing = sorted({*map(str, part)} ^ {*map(str, known[name])}) or ["their order"]
-                detail = f"node {node_id} at {image.offset} differs in {name}: {', '.join(differing)[:500]}"
-                raise InvariantBroken("nodes have the same metadata at the same offset", detail)
+        if parts != known:
+            detail = f"node {node_id} at {image.offset}: {difference_in(parts, known)}"
+            raise InvariantBroken("nodes have the same metadata at the same offset", detail)
         return True
 
+    def at(self, offset: int) -> Mapping[str, Part] | None:
+        """What is in the images at the offset; None if no node was seen there."""
+        return self._at_offsets.get(offset)
 
-def _parts(image: MetadataImage) -> Mapping[str, Part]:
+
+def difference_in(parts: Mapping[str, Part], known: Mapping[str, Part]) -> str:
+    """In what two images differ first."""
+    for name, part in parts.items():
+        if part != known[name]:
+            differing = sorted({*map(str, part)} ^ {*map(str, known[name])}) or ["their order"]
+            return f"differs in {name}: {', '.join(differing)[:500]}"
+    return "no difference"
+
+
+def parts_of(image: MetadataImage) -> Mapping[str, Part]:
     """What is in an image, by what it is about. Values that change in place are copied."""
     return {
         "numbers": (("epoch", image.epoch), ("next producer id", image.next_producer_id)),
