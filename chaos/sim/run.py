@@ -211,6 +211,10 @@ class Run:
             actor.check()
         if self._workloads:
             self._until(cluster.is_healthy, _HEAL_LIMIT_S, "the replicas agree in the end", cluster.why_not_healthy)
+            what = "no transaction stays open in the end"
+            self._until(
+                lambda: cluster.why_transactions_open() is None, _REST_LIMIT_S, what, cluster.why_transactions_open
+            )
         cluster.partitions.check_whole_logs()
         cluster.check_metadata_in_force()
 

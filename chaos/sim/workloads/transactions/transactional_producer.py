@@ -152,6 +152,7 @@ class TransactionalProducer:
         }
         answer = await self._ask_coordinator(ApiKey.INIT_PRODUCER_ID, _INIT_PRODUCER_ID, fields, _error_code)
         self._begin_epoch(answer.producer_id, answer.producer_epoch)
+        self._check_initialized(is_new=producer_id < 0)
 
     async def recover(self) -> tuple[int, int] | None:
         """As `init`, for transactions without a time-out, and keep what is open: its producer, or None (KIP-939)."""
@@ -165,6 +166,7 @@ class TransactionalProducer:
         }
         answer = await self._ask_coordinator(ApiKey.INIT_PRODUCER_ID, _INIT_THAT_KEEPS, fields, _error_code)
         self._begin_epoch(answer.producer_id, answer.producer_epoch)
+        self._check_initialized(is_new=True)
         if answer.ongoing_txn_producer_id < 0:
             return None
         return answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch
@@ -177,7 +179,7 @@ class TransactionalProducer:
             answer = await self._ask_coordinator(ApiKey.END_TXN, 5 if bumps else 3, fields, _error_code)
             if bumps:
                 self._begin_epoch(answer.producer_id, answer.producer_epoch)
-            self._context.checker.decisions.check_reported(self.producer, is_commit=commit)
+            self._context.checker.transactions.check_ended(self.producer, is_commit=commit)
         self._added.clear()
         await self._learn_version()
         must_bump = not bumps and (self._must_bump or self.version >= _WITH_EPOCH_BUMP)
@@ -204,6 +206,10 @@ class TransactionalProducer:
         if (producer_id, epoch) != self.producer:
             self._sequences.clear()
         self.producer = (producer_id, epoch)
+
+    def _check_initialized(self, *, is_new: bool) -> None:
+        checker = self._context.checker.transactions
+        checker.check_initialized(self._transactional_id, self.producer, is_new=is_new)
 
     def _who(self) -> dict[str, Any]:
         producer_id, epoch = self.producer
