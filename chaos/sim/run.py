@@ -298,7 +298,8 @@ class Run:
             "grouped processors": lambda: GroupedProcessors(effects, processor),
             "read-process-write of changing versions": lambda: ReadProcessWrite(effects, processor, changing_style),
             "transactions of passing topics": lambda: TransactionsOfPassingTopics(
-                context("passing topics", "lasting", History()), any_style
+                context("passing topics", "lasting", History()),
+                lambda: any_style()._replace(is_easily_put_off=True),
             ),
         }
 

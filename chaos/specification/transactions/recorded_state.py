@@ -46,7 +46,7 @@ class Phase(IntEnum):
 
 
 class RecordedState(NamedTuple):
-    """One record of a transactional id. A record of version 0 has no room for what has a default here."""
+    """One record of a transactional id. Version 0 does not have the fields that have a default here."""
 
     version: int
     producer_id: int
@@ -75,7 +75,7 @@ class RecordedState(NamedTuple):
 
     @property
     def tells_client_version(self) -> bool:
-        """Whether the record has room for the version of the client."""
+        """Whether the record may have the version of the client."""
         return self.version > _LAST_PLAIN_VERSION
 
 

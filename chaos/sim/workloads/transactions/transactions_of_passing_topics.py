@@ -27,8 +27,6 @@ _LIFETIME_S = 0.4
 _GAP_S = 0.15
 _PAUSE_S = 0.03
 _ABORT_PROBABILITY = 0.2
-_TIMEOUTS_MS = (300, 4_000)
-"""A short one ends a transaction whose partition's leader does not know the topic yet."""
 
 
 class TransactionsOfPassingTopics:
@@ -86,8 +84,7 @@ class TransactionsOfPassingTopics:
             number += 1
             name = f"{transactional_id}/{number}"
             if producer is None:
-                timeout_ms = rng.choice(_TIMEOUTS_MS)
-                producer = TransactionalProducer(self._context, name, transactional_id, self._style(), timeout_ms)
+                producer = TransactionalProducer(self._context, name, transactional_id, self._style())
                 if not await _begins(producer):
                     producer = None
                     continue
