@@ -299,7 +299,7 @@ class Run:
             "read-process-write of changing versions": lambda: ReadProcessWrite(effects, processor, changing_style),
             "transactions of passing topics": lambda: TransactionsOfPassingTopics(
                 context("passing topics", "lasting", History()),
-                lambda: any_style()._replace(is_easily_put_off=True),
+                lambda: ClientStyle(versions.choice((1, 2)), is_easily_put_off=True),
             ),
         }
 

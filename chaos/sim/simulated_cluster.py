@@ -463,8 +463,11 @@ class SimulatedCluster:
         check_settings(brokers)
         for node_id, manager, _ in brokers:
             self.transactions.check_in_the_end(node_id, self.partitions.leader_logs(node_id))
-            for replica in manager.partitions.values():
+            for key, replica in manager.partitions.items():
                 self.transactions.check_cleaned(node_id, replica)
+                committed = self.partitions.committed.get((replica.topic_id, key.partition))
+                if committed is not None and committed.records is not None:
+                    self.transactions.check_newest(node_id, replica, committed.records)
 
     def why_transactions_open(self) -> str | None:
         """A transaction that should have ended by now; None if there is none."""

@@ -31,11 +31,12 @@ class DecisionChecker:
         for record in iter_records(batch):
             key, value = record.key, record.value
             if key is not None and value is not None and read_transactional_id(bytes(key)) is not None:
-                state = read_state(bytes(value))
-                if state.phase.is_prepared:
-                    self._on_decision(state)
+                self.on_state(read_state(bytes(value)))
 
-    def _on_decision(self, value: RecordedState) -> None:
+    def on_state(self, value: RecordedState) -> None:
+        """A record of `__transaction_state` is committed."""
+        if not value.phase.is_prepared:
+            return
         is_commit = value.phase.is_commit
         self._reported[value.client, is_commit] = None
         marked = self._marked.setdefault(((value.producer_id, value.producer_epoch), is_commit), {})

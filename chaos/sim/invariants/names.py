@@ -68,6 +68,7 @@ CHECKED_IN_EVERY_RUN: Mapping[str, tuple[str, ...]] = {
         "a producer id has one transactional id",
         "records are stable up to the first open transaction",
         "compaction leaves the transactions as they were",
+        "compaction keeps the newest committed record of each key",
     ),
     "clients": (
         "an acked record is committed",

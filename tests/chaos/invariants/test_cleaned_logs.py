@@ -8,7 +8,7 @@ import pytest
 from support.chaos.led_partitions import HeldLog, data, marker
 
 from raftwerk.chaos.sim.invariants.invariant_broken import InvariantBroken
-from raftwerk.chaos.sim.invariants.transactions.cleaned_logs import check_cleaned
+from raftwerk.chaos.sim.invariants.transactions.cleaned_logs import Span, check_cleaned, check_newest
 from raftwerk.chaos.specification.transactions.log_replay import LogReplay
 from raftwerk.log.cleaner.batch_filter import DELETE_HORIZON_FLAG, emptied, pack
 from raftwerk.log.partition_log import PartitionLog
@@ -20,17 +20,22 @@ ORIGINAL = [data(1, 0), marker(1, 0), data(1, 0, 1), marker(1, 0, is_commit=Fals
 INDEX = AbortedTransaction(1, ABORTED, ABORT, ABORTED)
 
 
-def check(kept: dict[int, bytes], *, is_indexed: bool = True) -> None:
-    """Check a log with these batches by offset, of which all were committed."""
-    whole, cleaned = HeldLog(is_compacted=True), HeldLog(is_compacted=True)
-    committed = LogReplay()
+def committed_log() -> LogReplay:
+    """The replay of all that was committed."""
+    whole, committed = HeldLog(is_compacted=True), LogReplay()
     for batch in ORIGINAL:
         whole.add(batch)
         committed.follow(read_header(whole.batches[-1]), batch)
+    return committed
+
+
+def check(kept: dict[int, bytes], *, is_indexed: bool = True) -> None:
+    """Check a log with these batches by offset, of which all were committed."""
+    cleaned = HeldLog(is_compacted=True)
     for offset, batch in kept.items():
         cleaned.add(batch, offset)
     cleaned.aborted = [INDEX] if is_indexed else []
-    check_cleaned(cast(PartitionLog, cleaned), committed, "here")
+    check_cleaned(cast(PartitionLog, cleaned), committed_log(), "here")
 
 
 def without_records(batch: bytes) -> bytes:
@@ -79,3 +84,25 @@ def test_committed_records_that_are_not_shown() -> None:
     whole.aborted = [AbortedTransaction(1, 0, 1, 0)]
     with pytest.raises(InvariantBroken, match="the batch at 2 of producer 1 is not shown"):
         check_cleaned(cast(PartitionLog, whole), committed, "here")
+
+
+def test_the_last_epoch_of_a_producer() -> None:
+    cleaned = HeldLog(is_compacted=True)
+    cleaned.add(data(2, 0), ABORT)
+    cleaned.known_producers = [1]
+    with pytest.raises(InvariantBroken, match="epoch 0 of producer 1 is gone"):
+        check_cleaned(cast(PartitionLog, cleaned), committed_log(), "here")
+
+
+@pytest.mark.parametrize(("left", "is_right"), [((COMMITTED,), True), ((ABORTED,), False), ((), False)])
+def test_the_newest_committed_record_of_a_key(left: tuple[int, ...], is_right: bool) -> None:
+    cleaned = HeldLog(is_compacted=True)
+    for offset in (*left, ABORT):
+        cleaned.add(ORIGINAL[offset], offset)
+    spans = [Span(offset, offset, 1, offset in (COMMIT, ABORT)) for offset in range(4)]
+    records = dict.fromkeys(range(4), (b"k", b"v"))
+    if is_right:
+        check_newest(cast(PartitionLog, cleaned), committed_log(), spans, records, "here")
+        return
+    with pytest.raises(InvariantBroken, match="compaction keeps the newest committed record of each key"):
+        check_newest(cast(PartitionLog, cleaned), committed_log(), spans, records, "here")

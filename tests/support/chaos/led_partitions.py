@@ -31,6 +31,12 @@ class HeldLog:
         self.log_end_offset = 0
         self.batches: list[bytes] = []
         self.aborted: list[AbortedTransaction] = []
+        self.known_producers: list[int] = []
+
+    @property
+    def producers(self) -> dict[int, str]:
+        """The producers that the log has in memory."""
+        return dict.fromkeys(self.known_producers, "something")
 
     def add(self, batch: bytes | bytearray, at: int | None = None) -> None:
         """Append a batch, at the end or after a gap."""

@@ -3,21 +3,35 @@
 Each batch that remains, and be it empty, belongs to a transaction that ends as it did, at the same marker. A marker may
 go only when no batch of its transaction is left before it: else a replica that reads the log again has the transaction
 open for ever, or takes the next marker of the producer for its own. So it gets a time at which it goes (KIP-534) only
-then. And a reader of committed records is shown the
-records that are left of a transaction if it was committed, and only then.
+then. A reader of committed records is shown the records that are left of a transaction if it was committed, and only
+then. And the last epoch of each producer that the log knows is still in it, so that no earlier one can write.
+
+In the end "compaction keeps the newest committed record of each key": records of aborted transactions take the place of
+none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from .....log.partition_log import PartitionLog
+from .....wire.records import iter_records
 from ....specification.transactions.log_replay import EndedTransaction, LogReplay, Marker
 from ..invariant_broken import InvariantBroken
 from .leader_log import batches_of
 
 _DELETE_HORIZON = 0x40
 """The attribute of a batch whose base timestamp says when its tombstones or its marker may be removed."""
+
+
+class Span(NamedTuple):
+    """The offsets of a batch that belongs to a transaction, or of a control batch."""
+
+    first_offset: int
+    last_offset: int
+    producer_id: int
+    is_control: bool
 
 
 def check_cleaned(log: PartitionLog, committed: LogReplay, where: str) -> None:
@@ -35,6 +49,7 @@ def check_cleaned(log: PartitionLog, committed: LogReplay, where: str) -> None:
         elif header.is_transactional:
             is_hidden = hidden.hides(header.producer_id, header.last_offset)
             kept.setdefault(header.producer_id, []).append((header.base_offset, is_hidden, header.record_count > 0))
+    _check_epochs(log, found, committed, where)
     after, before = _by_producer(found.ended), _by_producer(committed.ended)
     for producer_id, batches in kept.items():
         was, now = before.get(producer_id, []), after.get(producer_id, [])
@@ -59,6 +74,39 @@ def check_cleaned(log: PartitionLog, committed: LogReplay, where: str) -> None:
                     "compaction leaves the transactions as they were",
                     f"{told} is {is_shown}, its transaction ended at {true.marker_offset}",
                 )
+
+
+def check_newest(
+    log: PartitionLog,
+    committed: LogReplay,
+    spans: Sequence[Span],
+    records: Mapping[int, tuple[bytes, bytes]],
+    where: str,
+) -> None:
+    """`records` are all that were ever committed: keys and values by offset. Raises `InvariantBroken`."""
+    if log.log_start_offset > 0 or log.log_end_offset < committed.end_offset:
+        return
+    ended, passed = _by_producer(committed.ended), set[int]()
+    for span in spans:
+        true = None if span.is_control else _covering(ended.get(span.producer_id, []), span.first_offset)
+        if true is None or not true.is_commit:
+            passed.update(range(span.first_offset, span.last_offset + 1))
+    newest = {key: (offset, value) for offset, (key, value) in sorted(records.items()) if offset not in passed}
+    present = {record.offset for _, batch in batches_of(log, 0, log.log_end_offset) for record in iter_records(batch)}
+    for key, (offset, value) in newest.items():
+        if key and value and offset not in present:
+            detail = f"{where}: {key!r} at {offset} is gone"
+            raise InvariantBroken("compaction keeps the newest committed record of each key", detail)
+
+
+def _check_epochs(log: PartitionLog, found: LogReplay, committed: LogReplay, where: str) -> None:
+    if found.end_offset < committed.end_offset:
+        return
+    for producer_id, true in committed.producers.items():
+        said = found.producers.get(producer_id)
+        if log.producers.get(producer_id) is not None and (said is None or said.epoch != true.epoch):
+            detail = f"{where}: epoch {true.epoch} of producer {producer_id} is gone"
+            raise InvariantBroken("compaction leaves the transactions as they were", detail)
 
 
 def _check_horizon(

@@ -10,7 +10,7 @@ opened in a partition" (KIP-890), else nobody would end it. "A granted epoch is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -25,7 +25,7 @@ from ....specification.transactions.log_replay import LogReplay, Marker, marker_
 from ....specification.transactions.recorded_state import Phase, RecordedState
 from ..decision_invariants import DecisionChecker
 from ..invariant_broken import InvariantBroken
-from .cleaned_logs import check_cleaned
+from .cleaned_logs import Span, check_cleaned, check_newest
 from .coordinator_log import CoordinatorLog, records_in, told
 from .leader_log import LeaderLog, batches_of
 
@@ -43,6 +43,8 @@ class _Committed:
     replay: LogReplay = field(default_factory=LogReplay)
     marked: dict[tuple[int, int, bool], int] = field(default_factory=dict)
     """In which event a marker of a producer id and epoch, commit or abort, was committed last."""
+    spans: list[Span] = field(default_factory=list)
+    """The batches of transactions of a compacted log."""
 
 
 @dataclass(slots=True)
@@ -111,7 +113,7 @@ class TransactionChecker:
         """A batch is committed, the next one of its partition."""
         name = replica.topic_partition
         key = (replica.topic_id, name.partition)
-        if name.topic == TRANSACTION_TOPIC and not header.is_control:
+        if self.is_blind and name.topic == TRANSACTION_TOPIC and not header.is_control:
             self.decisions.on_committed(batch)
         if not self.is_on or self.is_blind or (header.producer_id < 0 and name.topic != TRANSACTION_TOPIC):
             return
@@ -119,6 +121,8 @@ class TransactionChecker:
         if log is None:
             log = self._logs[key] = _Committed(name)
             self._by_name.setdefault(name, []).append(log)
+        if replica.log.config.is_compacted and (header.is_control or header.is_transactional):
+            log.spans.append(Span(header.base_offset, header.last_offset, header.producer_id, header.is_control))
         marker = log.replay.follow(header, batch)
         if marker is not None:
             log.marked[header.producer_id, header.producer_epoch, marker.is_commit] = self.event
@@ -131,6 +135,7 @@ class TransactionChecker:
         before, one.state, one.coordinator_epoch = one.state, state, leader_epoch
         if state is None:
             return
+        self.decisions.on_state(state)
         for producer_id in (state.producer_id, state.client[0], state.next_producer_id):
             owner = self._owners.setdefault(producer_id, transactional_id) if producer_id >= 0 else transactional_id
             if owner != transactional_id:
@@ -285,6 +290,13 @@ class TransactionChecker:
         committed = self._logs.get((replica.topic_id, replica.topic_partition.partition))
         if committed is not None and not self.is_blind and replica.log.config.is_compacted and not replica.offline:
             check_cleaned(replica.log, committed.replay, f"{replica.topic_partition} on {node_id}")
+
+    def check_newest(self, node_id: int, replica: Replica, records: Mapping[int, tuple[bytes, bytes]]) -> None:
+        """Compare what is left of a compacted log with all its committed records. Raises `InvariantBroken`."""
+        committed = self._logs.get((replica.topic_id, replica.topic_partition.partition))
+        if committed is not None and not self.is_blind and replica.log.config.is_compacted and not replica.offline:
+            where = f"{replica.topic_partition} on {node_id}"
+            check_newest(replica.log, committed.replay, committed.spans, records, where)
 
     # -- what clients are told
 
