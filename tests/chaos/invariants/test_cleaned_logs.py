@@ -55,10 +55,14 @@ def test_what_may_be_left() -> None:
     check({ABORTED: without_records(ORIGINAL[ABORTED]), ABORT: ORIGINAL[ABORT]})
 
 
+def test_a_follower_that_does_not_have_the_marker_yet() -> None:
+    check({offset: ORIGINAL[offset] for offset in (COMMITTED, COMMIT, ABORTED)}, is_indexed=False)
+
+
 @pytest.mark.parametrize(
     ("kept", "what"),
     [
-        ({COMMITTED: without_records(ORIGINAL[COMMITTED])}, "is open"),
+        ({COMMITTED: without_records(ORIGINAL[COMMITTED]), ABORT: data(2, 0)}, "is open"),
         ({COMMITTED: ORIGINAL[COMMITTED], ABORT: ORIGINAL[ABORT]}, "ends at 3, it was 1"),
         ({COMMITTED: without_records(ORIGINAL[COMMITTED]), COMMIT: to_be_removed(ORIGINAL[COMMIT])}, "may go"),
     ],
