@@ -137,7 +137,8 @@ COMBINED_SCENARIOS = (
         "passing-topics",
         "topics are deleted under transactions, offsets are committed in several at once, producers are careless",
         kinds=(
-            *(FaultKind.SLOW_LINK, FaultKind.SLOW_LINK, FaultKind.STALLED_METADATA),
+            *(FaultKind.SLOW_LINK, FaultKind.SLOW_LINK),
+            *(FaultKind.STALLED_METADATA,) * 3,
             *(FaultKind.KILL, FaultKind.CUT, FaultKind.PAUSE),
         ),
         targets=("transaction-coordinator", "coordinator", *_NODES),

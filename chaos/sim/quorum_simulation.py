@@ -210,6 +210,9 @@ class QuorumSimulation:
     def on_bit_rot(self, name: str) -> None:
         """Does nothing: bit rot concerns partitions."""
 
+    def load_coordinators_again(self, name: str, duration_s: float) -> None:
+        """Does nothing: there are no coordinators."""
+
     def is_mended(self, name: str) -> bool:
         """There is no bit rot here."""
         return True

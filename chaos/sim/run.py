@@ -219,6 +219,10 @@ class Run:
             actor.check()
         if self._workloads:
             self._until(cluster.is_healthy, _HEAL_LIMIT_S, "the replicas agree in the end", cluster.why_not_healthy)
+            what = "no transaction stays open in the end"
+            self._until(
+                lambda: cluster.why_transactions_open() is None, _REST_LIMIT_S, what, cluster.why_transactions_open
+            )
         cluster.partitions.check_whole_logs()
         cluster.check_metadata_in_force()
 
@@ -302,7 +306,8 @@ class Run:
             "grouped processors": lambda: GroupedProcessors(effects, processor),
             "read-process-write of changing versions": lambda: ReadProcessWrite(effects, processor, changing_style),
             "transactions of passing topics": lambda: TransactionsOfPassingTopics(
-                context("passing topics", "lasting", History()), any_style
+                context("passing topics", "lasting", History()),
+                lambda: ClientStyle(versions.choice((1, 2)), is_easily_put_off=True),
             ),
         }
 

@@ -322,11 +322,12 @@ SCENARIOS = {
         ),
         Scenario(
             "late-transactions",
-            "late requests, while coordinators are cut off, paused and killed",
+            "late requests, while coordinators are cut off, paused and killed, or load again",
             kinds=(
                 FaultKind.SLOW_CLIENTS,
                 FaultKind.SLOW_CLIENTS,
-                FaultKind.SLOW_LINK,
+                *(FaultKind.SLOW_LINK, FaultKind.LATE_LINK),
+                *(FaultKind.COORDINATORS_LOAD,) * 4,
                 FaultKind.ISOLATE,
                 FaultKind.PAUSE,
                 FaultKind.KILL,
@@ -374,13 +375,18 @@ SCENARIOS = {
         ),
         Scenario(
             "exactly-once-group",
-            "members of one group that commit their offsets in transactions, and stall",
+            "members of one group that commit their offsets in transactions, and stall; the offsets are compacted",
             kinds=_COORDINATOR_FAULTS,
             targets=("leader", "coordinator", "transaction-coordinator", "n1", "n2", "n3"),
             faults_s=10.0,
             mean_gap_s=0.8,
             workloads=("grouped processors",),
-            properties={**TRANSACTION_SETTINGS, **GROUP_SETTINGS},
+            properties={
+                **TRANSACTION_SETTINGS,
+                **GROUP_SETTINGS,
+                **KEYS_SETTINGS,
+                "log.flush.offset.checkpoint.interval.ms": "200",
+            },
         ),
         Scenario(
             "cut-off-coordinators",

@@ -20,7 +20,8 @@ from ...log.manager.log_manager import LogManager
 from ...log.state.checkpoints import encode_uuid
 from ...raft.driver.raft_driver import metadata_log_dir
 from ...runtime.ports import Runtime
-from .invariants.derived.compacted_logs import check_compacted
+from .faults.coordinator_loads import load_while_markers_are_sent
+from .invariants.derived.compacted_logs import CompactedLogs
 from .invariants.derived.metadata_images import ImageChecker
 from .invariants.derived.noted_gaps import NotedGapsChecker
 from .invariants.derived.producer_ids import ProducerIdChecker
@@ -35,6 +36,7 @@ from .invariants.quorum_invariants import QuorumChecker
 from .invariants.steps.partition_steps import PartitionStepChecker
 from .invariants.steps.quorum_steps import QuorumStepChecker
 from .invariants.steps.replica_steps import ReplicaStepChecker
+from .invariants.transactions.transaction_checker import TransactionChecker
 from .kernel.event_loop import ProcessLoop
 from .kernel.run_observer import ProcessChange
 from .kernel.world import World
@@ -99,10 +101,12 @@ class SimulatedCluster:
         is_dynamic = bool(self._first_voters)
         self.quorum = QuorumChecker(self.voters, world.trace.note, lambda: world.now_s, is_dynamic=is_dynamic)
         self._min_isr: int = NodeConfig.from_properties(self.properties(self.brokers[0]))["min.insync.replicas"]
-        self.partitions = PartitionChecker(world.trace.note, self._min_isr)
+        is_verified = config.properties.get("transaction.partition.verification.enable") != "false"
+        self.transactions = TransactionChecker(lambda: world.now_s, is_verified=is_verified)
+        self.partitions = PartitionChecker(world.trace.note, self._min_isr, self.transactions)
         self._images, self._producer_ids = ImageChecker(), ProducerIdChecker()
         self._snapshots = SnapshotChecker(self._images)
-        self._recovery_points = RecoveryPointChecker()
+        self._recovery_points, self._compacted = RecoveryPointChecker(), CompactedLogs()
         self._recovered_logs, self._noted_gaps = RecoveryChecker(), NotedGapsChecker()
         self.replica_steps = ReplicaStepChecker(self.partitions.has_bit_rot)
         partition_steps = PartitionStepChecker(self.replica_steps.on_partition_change, self._min_isr)
@@ -262,6 +266,13 @@ class SimulatedCluster:
             process.call_soon(lambda: self.crash(name, power_loss=False))
 
         process.call_soon(lambda: process.create_task(stop()))
+
+    def load_coordinators_again(self, name: str, duration_s: float) -> None:
+        """See `TargetCluster`."""
+        node, process = self.nodes.get(self._node_of[name]), self.world.hosts[name].process
+        coordinator = None if node is None or node.broker is None else node.broker.transactions
+        if coordinator is not None and process is not None:
+            process.call_soon(lambda: process.create_task(load_while_markers_are_sent(coordinator, duration_s)))
 
     def in_sync(self) -> bool:
         """See `TargetCluster`."""
@@ -453,13 +464,16 @@ class SimulatedCluster:
                 if node.broker is not None:
                     check_coordinators(node_id, node.broker, node.loader.image)
                 if node.log_manager is not None:
-                    check_compacted(node_id, node.replica_manager, node.log_manager)
+                    for replica in self._compacted.after_metadata(node_id, node.replica_manager, node.log_manager):
+                        self.transactions.check_cleaned(node_id, replica)
                 if not (disk.has_lied or self.partitions.has_bit_rot(node_id)):
                     self._recovery_points.after_metadata(node_id, node.replica_manager, disk)
             for after_event in self._metadata_watchers:
                 after_event(node_id, node.loader)
         if node.broker is not None:
             self._producer_ids.after_event(node_id, node.broker.producer_ids)
+            if node.broker.transactions is not None:
+                self.transactions.after_coordinator(node_id, node.broker.transactions, self.partitions.leader_logs)
 
     def _check_logs(self, node_id: int, logs: LogManager) -> None:
         """Check what a node has done with the files of its logs."""
@@ -477,6 +491,19 @@ class SimulatedCluster:
         ]
         check_roles(brokers)
         check_settings(brokers)
+        for node_id, manager, _ in brokers:
+            self.transactions.check_in_the_end(node_id, self.partitions.leader_logs(node_id))
+            for key, replica in manager.partitions.items():
+                self.transactions.check_cleaned(node_id, replica)
+                committed = self.partitions.committed.get((replica.topic_id, key.partition))
+                if committed is not None and committed.records is not None:
+                    self.transactions.check_newest(node_id, replica, committed.records)
+
+    def why_transactions_open(self) -> str | None:
+        """A transaction that should have ended by now; None if there is none."""
+        return self.transactions.why_unsettled(
+            [log for each in self.nodes for log in self.partitions.leader_logs(each)]
+        )
 
     def _watch(self, node_id: int) -> None:
         node = self.nodes.get(node_id)

@@ -91,6 +91,10 @@ class SimulatedTargets:
         """See `TargetCluster`."""
         self._cluster.on_bit_rot(name)
 
+    def load_coordinators_again(self, name: str, duration_s: float) -> None:
+        """See `TargetCluster`."""
+        self._cluster.load_coordinators_again(name, duration_s)
+
     def is_mended(self, name: str) -> bool:
         """See `TargetCluster`."""
         return self._cluster.is_mended(name)

@@ -34,6 +34,7 @@ class FaultKind(Enum):
     SLOW_LINK = "slow link"
     LATE_LINK = "some segments arrive late"
     SLOW_CLIENTS = "requests of clients arrive late"
+    COORDINATORS_LOAD = "coordinators load again while markers are under way"
     BRIDGE = "two halves that only one node joins"
     RING = "a ring in which each node reaches two others"
     SPLIT = "two halves"

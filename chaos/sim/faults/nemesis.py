@@ -210,6 +210,9 @@ class Nemesis:
                 return lambda: network.set_late(target, other, None)
             case FaultKind.SLOW_CLIENTS:
                 return self._slow_clients(target)
+            case FaultKind.COORDINATORS_LOAD:
+                self._cluster.load_coordinators_again(target, fault.duration_s)
+                return None
             case FaultKind.BRIDGE:
                 return self._cut(bridge([target, *(name for name in self._cluster.names if name != target)]))
             case FaultKind.RING:

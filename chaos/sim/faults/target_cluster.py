@@ -70,3 +70,10 @@ class TargetCluster(Protocol):
     def stop(self, name: str) -> None:
         """Ask the process to stop cleanly."""
         ...
+
+    def load_coordinators_again(self, name: str, duration_s: float) -> None:
+        """A node's coordinators of transactions load again, as when part of a write was refused.
+
+        They do so while markers are under way, again and again for some seconds.
+        """
+        ...

@@ -8,10 +8,9 @@ committed.
 
 from __future__ import annotations
 
-from ....broker.transactions.transaction_metadata import TransactionMetadata
-from ....broker.transactions.transaction_records import decode_key, decode_value
 from ....wire.records import BatchHeader, ControlRecordType, control_record_type, iter_records
 from ....wire.types import TopicPartition
+from ...specification.transactions.recorded_state import RecordedState, read_state, read_transactional_id
 from .invariant_broken import InvariantBroken
 
 _Producer = tuple[int, int]
@@ -30,14 +29,17 @@ class DecisionChecker:
     def on_committed(self, batch: bytes) -> None:
         """A batch of `__transaction_state` is committed."""
         for record in iter_records(batch):
-            if record.key is not None and record.value is not None and decode_key(record.key) is not None:
-                value = decode_value(record.value)
-                if value.state.is_ending:
-                    self._on_decision(value)
+            key, value = record.key, record.value
+            if key is not None and value is not None and read_transactional_id(bytes(key)) is not None:
+                self.on_state(read_state(bytes(value)))
 
-    def _on_decision(self, value: TransactionMetadata) -> None:
-        self._reported[value.client, value.is_commit] = None
-        marked = self._marked.setdefault(((value.producer_id, value.producer_epoch), value.is_commit), {})
+    def on_state(self, value: RecordedState) -> None:
+        """A record of `__transaction_state` is committed."""
+        if not value.phase.is_prepared:
+            return
+        is_commit = value.phase.is_commit
+        self._reported[value.client, is_commit] = None
+        marked = self._marked.setdefault(((value.producer_id, value.producer_epoch), is_commit), {})
         marked.update(dict.fromkeys(sorted(value.partitions)))
 
     def check_appended(self, key: TopicPartition, header: BatchHeader, batch: bytes) -> None:

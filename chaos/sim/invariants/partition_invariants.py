@@ -8,8 +8,8 @@ an epoch", "the high watermark moves only with min ISR", "every ISR member has w
 all whom the controller holds in sync", "who enters the ISR has what is committed", "an ISR member cuts nothing
 committed", "an acked record is committed", "only committed batches are consumed", "ISR and ELR are disjoint parts of
 the replicas", "a leader is in its ISR", "a fenced broker is in no ISR", "epochs of partitions do not go back", "a log
-gives up only what it was asked to", "an elected replica has what it had in the ISR". Those of the decisions of
-transaction coordinators are in `decision_invariants.py`, those of producers in `producer_invariants.py`.
+gives up only what it was asked to", "an elected replica has what it had in the ISR". Those of transactions are in
+`transactions/` and `decision_invariants.py`, those of producers in `producer_invariants.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
-from ....broker.transactions.transaction_config import TRANSACTION_TOPIC
 from ....controller.metadata.metadata_image import MetadataImage, PartitionRegistration
 from ....controller.metadata.metadata_loader import MetadataLoader
 from ....isr.leader.leader_state import LeaderState
@@ -28,11 +27,13 @@ from ....isr.replica_manager import ReplicaManager
 from ....log.errors import StorageError
 from ....wire.records import CorruptBatchError, iter_headers, iter_records, read_header, verify_crc
 from ....wire.types import TopicPartition
-from .decision_invariants import DecisionChecker
+from ...specification.transactions.log_replay import LogReplay
 from .derived.settings_in_force import required_isr
 from .invariant_broken import InvariantBroken
 from .producer_invariants import check_producers
 from .retention_rules import RetentionRules
+from .transactions.leader_log import LeaderLog
+from .transactions.transaction_checker import TransactionChecker
 from .unclean_elections import Loss, UncleanElections
 
 _READ_BYTES = 1 << 20
@@ -66,6 +67,8 @@ class _ReplicaView:
     log_start_offset: int = 0
     compared: int = 0
     """Up to this offset its batches equal the committed ones, and it was not truncated since."""
+    leading: LeaderLog | None = None
+    """Its log, followed while it leads."""
 
 
 @dataclass(slots=True)
@@ -88,11 +91,13 @@ class _Node:
 class PartitionChecker:
     """Checks the replicas of all brokers, and the metadata."""
 
-    def __init__(self, note: Callable[[str, str], None], min_isr: int = 1) -> None:
+    def __init__(
+        self, note: Callable[[str, str], None], min_isr: int = 1, transactions: TransactionChecker | None = None
+    ) -> None:
         """`min_isr` is min.insync.replicas in the files of the nodes."""
         self._min_isr = min_isr
         self.committed: dict[PartitionKey, CommittedLog] = {}
-        self.decisions = DecisionChecker()
+        self.transactions = transactions or TransactionChecker(lambda: 0.0)
         self._note = note
         self._nodes: dict[int, _Node] = {}
         self._leaders: dict[tuple[UUID, int, int], int] = {}
@@ -127,6 +132,7 @@ class PartitionChecker:
     def forget(self, node_id: int, *, power_loss: bool) -> None:
         """The broker's process has ended."""
         self._nodes.pop(node_id, None)
+        self.transactions.forget(node_id)
         if power_loss:
             self._lost_power[node_id] = {}
 
@@ -138,6 +144,7 @@ class PartitionChecker:
     def on_bit_rot(self, node_id: int) -> None:
         """Batches of this node may fail their checksums from now on."""
         self._with_bit_rot[node_id] = None
+        self.transactions.is_blind = True
 
     def has_bit_rot(self, node_id: int) -> bool:
         """Whether the node's disk may hold damaged batches."""
@@ -169,6 +176,7 @@ class PartitionChecker:
         node = self._nodes.get(node_id)
         if node is None:
             return
+        self.transactions.event += 1
         if node.loader.image.offset > self._image_offset:
             if self.may_lose:
                 node.read_metadata(node.loader.image.offset + 1)
@@ -180,7 +188,7 @@ class PartitionChecker:
             for replica in replicas:
                 if replica not in known:
                     self._check_producers(node_id, replica)
-        appended: list[tuple[Replica, int]] = []
+        led: list[LeaderLog] = []
         for seen in node.seen:
             replica, partition = seen.replica, seen.replica.partition
             leader = partition.leader
@@ -188,22 +196,21 @@ class PartitionChecker:
                 seen.led_epoch = leader.leader_epoch
                 self._on_leadership(node_id, seen)
             log_end_offset = replica.log.log_end_offset
+            is_moved = log_end_offset != seen.log_end_offset or partition.high_watermark != seen.high_watermark
+            if is_moved and leader is not None and seen.leading is not None:
+                led.append(seen.leading)
             if log_end_offset != seen.log_end_offset:
                 if log_end_offset < seen.log_end_offset:
                     seen.compared = min(seen.compared, log_end_offset)
                     self._on_truncation(node_id, replica, log_end_offset)
                     self._check_producers(node_id, replica)
-                elif leader is not None:
-                    appended.append((replica, seen.log_end_offset))
                 seen.log_end_offset = log_end_offset
             if partition.high_watermark != seen.high_watermark:
                 self._on_high_watermark(node_id, seen)
             if replica.log.log_start_offset != seen.log_start_offset:
                 seen.log_start_offset = replica.log.log_start_offset
                 self._on_log_start(node_id, replica)
-        if appended and TRANSACTION_TOPIC in node.loader.image.topics_by_name:
-            for replica, start in appended:
-                self._on_leader_append(replica, start)
+        self.transactions.after_leaders(node_id, led)
 
     def _on_leadership(self, node_id: int, seen: _ReplicaView) -> None:
         replica, epoch = seen.replica, seen.replica.partition.leader_epoch
@@ -214,6 +221,7 @@ class PartitionChecker:
             raise InvariantBroken("one leader an epoch", f"{where}: both {self._leaders[key]} and {node_id}")
         if replica.topic_partition.topic in self.may_lose:
             self._account_for_losses(node_id, replica)
+        seen.leading = self.transactions.lead(replica, self._check_producers(node_id, replica))
         if epoch < self.leader_epoch(key[:2]):  # who leads next may have committed more
             return
         committed = self._committed(replica)
@@ -222,7 +230,6 @@ class PartitionChecker:
             raise InvariantBroken("a leader holds every committed batch", detail)
         name = "a leader holds every committed batch"
         self._compare(node_id, replica, seen.compared, committed.end_offset, name)
-        self._check_producers(node_id, replica)
 
     def _account_for_losses(self, node_id: int, replica: Replica) -> None:
         """A leader of a topic that may lose records: after an unclean election only what it has stays committed."""
@@ -260,11 +267,12 @@ class PartitionChecker:
             offset = read_header(batch, 0).next_offset
         return offset
 
-    def _check_producers(self, node_id: int, replica: Replica) -> None:
+    def _check_producers(self, node_id: int, replica: Replica) -> LogReplay | None:
         if node_id in self._with_bit_rot or replica.offline:
-            return
-        with suppress(StorageError):  # its disk has failed
-            check_producers(replica.log, f"{_name(replica)} on {node_id}")
+            return None
+        with suppress(StorageError):
+            return check_producers(replica.log, f"{_name(replica)} on {node_id}")
+        return None  # its disk has failed
 
     def _on_truncation(self, node_id: int, replica: Replica, log_end_offset: int) -> None:
         committed, key = self._committed(replica), (replica.topic_id, replica.topic_partition.partition)
@@ -302,21 +310,6 @@ class PartitionChecker:
     def _may_lack(self, node_id: int, key: PartitionKey) -> bool:
         """Whether a loss of power or of a disk explains that the node has not all that it once had."""
         return node_id in self._lost_power and key not in self._lost_power[node_id]
-
-    def _on_leader_append(self, replica: Replica, start: int) -> None:
-        offset, end = max(start, replica.log.log_start_offset), replica.log_end_offset
-        while offset < end:
-            try:
-                data = replica.log.read(offset, _READ_BYTES, end_offset=end)
-                batches = list(iter_headers(data))
-            except (StorageError, CorruptBatchError):  # `_compare` judges that
-                return
-            for position, header in batches:
-                batch = bytes(data[position : position + header.size_bytes])
-                self.decisions.check_appended(replica.topic_partition, header, batch)
-            if not batches:
-                return
-            offset = batches[-1][1].next_offset
 
     def log_start_offset(self, node_id: int, key: PartitionKey) -> int:
         """Where the log of a node's replica starts; 0 if the node does not run, or has no such replica."""
@@ -390,8 +383,8 @@ class PartitionChecker:
                     if has_rot and _is_harmed(batch):
                         continue
                     is_new = header.base_offset >= committed.end_offset
-                    if is_new and replica.topic_partition.topic == TRANSACTION_TOPIC:
-                        self.decisions.on_committed(batch)
+                    if is_new:
+                        self.transactions.on_committed(replica, header, batch)
                     _compare_records(committed, batch, where, name)
                     continue
                 if header.base_offset > offset and not has_rot:
@@ -400,9 +393,15 @@ class PartitionChecker:
                 if known is None and header.base_offset == committed.end_offset:
                     committed.batches[header.base_offset] = batch
                     committed.end_offset = header.next_offset
+                    self.transactions.on_committed(replica, header, batch)
                 elif known != batch and not (has_rot and _is_harmed(batch)):
                     raise InvariantBroken(name, f"{where} at {header.base_offset}: {_differs(batch, known)}")
                 offset = header.next_offset
+
+    def leader_logs(self, node_id: int) -> list[LeaderLog]:
+        """The logs that a running node leads."""
+        seen = self._nodes[node_id].seen if node_id in self._nodes else []
+        return [one.leading for one in seen if one.leading is not None and one.replica.is_leader]
 
     def _committed_end(self, replica: Replica) -> int:
         """Up to where the replica's log can be compared with what is committed."""
@@ -416,6 +415,7 @@ class PartitionChecker:
 
     def _on_image(self, image: MetadataImage) -> None:
         self._image_offset = image.offset
+        self.transactions.on_image(image)
         for topic_id, topic in image.topics_by_id.items():
             for index, registration in topic.partitions.items():
                 before = self._registrations.get((topic_id, index))

@@ -15,17 +15,20 @@ from raftwerk.broker.groups.classic.classic_group import ClassicGroup
 from raftwerk.broker.groups.consumer.consumer_group import ConsumerGroup
 from raftwerk.broker.groups.group_coordinator_shard import GroupCoordinatorShard
 from raftwerk.broker.groups.pending_transactional_offsets import PendingTransactionalOffsets
-from raftwerk.broker.transactions import transaction_decisions, transaction_records
+from raftwerk.broker.transactions import marker_queues, transaction_decisions, transaction_records
 from raftwerk.broker.transactions.transaction_coordinator_shard import TransactionCoordinatorShard, WriteMarkers
+from raftwerk.broker.transactions.transaction_decisions import Producer
 from raftwerk.broker.transactions.transaction_marker_sender import TransactionMarkerSender
 from raftwerk.broker.transactions.transaction_metadata import NO_EPOCH, TransactionMetadata, TransactionState
 from raftwerk.chaos.sim.workloads.transactions.transactional_producer import ClientStyle
 from raftwerk.isr.leader.read_confirmations import FetchedEpochs, ReadConfirmations
 from raftwerk.isr.replica import Replica
 from raftwerk.isr.replica_manager import ReplicaManager
+from raftwerk.log.cleaner.cleaned_transactions import CleanedTransactions
 from raftwerk.log.state.producer_state import ProducerStateManager
 from raftwerk.log.state.transaction_verification import VERIFICATION_OFF
 from raftwerk.wire.errors import ErrorCode
+from raftwerk.wire.records import BatchHeader
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 ORIGINAL_PERSIST = TransactionCoordinatorShard._persist
@@ -152,6 +155,26 @@ def take_markers_of_former_coordinators(self: ProducerStateManager, header: Any,
     ORIGINAL_CHECK_MARKER(self, header, marker._replace(coordinator_epoch=2**31 - 1), version)
 
 
+def forget_emptied_batches(self: CleanedTransactions, header: BatchHeader) -> bool:
+    """Take an emptied batch of a committed transaction for none."""
+    is_new = header.producer_id not in self._committed
+    is_aborted = ORIGINAL_ON_DATA(self, header)
+    if is_new and not header.record_count:
+        self._committed.pop(header.producer_id, None)
+    return is_aborted
+
+
+def take_late_answers(
+    self: TransactionCoordinatorShard, transactional_id: str, producer: Producer, partitions: Any, now_ms: int
+) -> None:
+    """Count them for whichever transaction of the producer is ending."""
+    value = self.current(transactional_id)
+    if value is not None and value.producer_id == producer.producer_id:
+        producer = producer._replace(producer_epoch=value.producer_epoch)
+    ORIGINAL_ON_MARKED(self, transactional_id, producer, partitions, now_ms)
+
+
+ORIGINAL_ON_DATA = CleanedTransactions.on_data
 ORIGINAL_CHECK_MARKER = ProducerStateManager.check_marker
 ORIGINAL_WITH_PARTITIONS = TransactionMetadata.with_partitions
 TRANSACTION_MUTANTS = (
@@ -204,6 +227,24 @@ TRANSACTION_MUTANTS = (
         replacing(TransactionCoordinatorShard, "on_marked", complete_after_the_first_marker),
         ("transactions",),
         known=31,
+    ),
+    Mutant(
+        "late answers to the markers of a former transaction count",
+        replacing(TransactionCoordinatorShard, "on_marked", take_late_answers),
+        ("late-transactions",),
+        known=702,
+    ),
+    Mutant(
+        "a marker that finds no topic counts as written",
+        replacing(marker_queues, "_WRITTEN", marker_queues._WRITTEN | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}),
+        ("passing-topics",),
+        known=803,
+    ),
+    Mutant(
+        "an emptied batch keeps no marker",
+        replacing(CleanedTransactions, "on_data", forget_emptied_batches),
+        ("exactly-once-group",),
+        known=702,
     ),
     Mutant(
         "markers are sent once",

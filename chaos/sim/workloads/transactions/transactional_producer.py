@@ -39,6 +39,8 @@ _NOT_FOUND_HERE = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
 )
+_NOT_HERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+_PUT_OFF_PROBABILITY = 0.5
 _DOUBTFUL = (ErrorCode.NETWORK_EXCEPTION, ErrorCode.NOT_COORDINATOR, ErrorCode.REQUEST_TIMED_OUT)
 _FENCED = (
     ErrorCode.PRODUCER_FENCED,
@@ -77,7 +79,8 @@ class ClientStyle(NamedTuple):
     short time, repeats the request on another connection, and now and then gives up a batch and aborts. What it sent
     may arrive later, after the next requests. Who is impatient with leaders does that only with Produce requests. One
     that asks any broker may be told of a former coordinator, by a broker that is cut off from all others. A careless
-    one asks for its next epoch, or ends a transaction without records, whenever it likes.
+    one asks for its next epoch, or ends a transaction without records, whenever it likes. One that is easily put off
+    aborts its transaction where a broker does not have the partition, or not yet.
     """
 
     version: int | None
@@ -85,6 +88,7 @@ class ClientStyle(NamedTuple):
     is_impatient_with_leaders: bool = False
     asks_any_broker: bool = False
     is_careless: bool = False
+    is_easily_put_off: bool = False
 
 
 class GroupMember(NamedTuple):
@@ -125,6 +129,7 @@ class TransactionalProducer:
         self._topics: dict[str, TopicClient] = {}
         self._must_bump = False
         self.is_careless = style.is_careless
+        self._is_easily_put_off = style.is_easily_put_off
         self.lost_answers = 0
         """How many requests to coordinators had no answer, or one that leaves open what was done."""
 
@@ -152,6 +157,7 @@ class TransactionalProducer:
         }
         answer = await self._ask_coordinator(ApiKey.INIT_PRODUCER_ID, _INIT_PRODUCER_ID, fields, _error_code)
         self._begin_epoch(answer.producer_id, answer.producer_epoch)
+        self._check_initialized(is_new=producer_id < 0)
 
     async def recover(self) -> tuple[int, int] | None:
         """As `init`, for transactions without a time-out, and keep what is open: its producer, or None (KIP-939)."""
@@ -165,6 +171,7 @@ class TransactionalProducer:
         }
         answer = await self._ask_coordinator(ApiKey.INIT_PRODUCER_ID, _INIT_THAT_KEEPS, fields, _error_code)
         self._begin_epoch(answer.producer_id, answer.producer_epoch)
+        self._check_initialized(is_new=True)
         if answer.ongoing_txn_producer_id < 0:
             return None
         return answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch
@@ -177,7 +184,7 @@ class TransactionalProducer:
             answer = await self._ask_coordinator(ApiKey.END_TXN, 5 if bumps else 3, fields, _error_code)
             if bumps:
                 self._begin_epoch(answer.producer_id, answer.producer_epoch)
-            self._context.checker.decisions.check_reported(self.producer, is_commit=commit)
+            self._context.checker.transactions.check_ended(self.producer, is_commit=commit)
         self._added.clear()
         await self._learn_version()
         must_bump = not bumps and (self._must_bump or self.version >= _WITH_EPOCH_BUMP)
@@ -204,6 +211,10 @@ class TransactionalProducer:
         if (producer_id, epoch) != self.producer:
             self._sequences.clear()
         self.producer = (producer_id, epoch)
+
+    def _check_initialized(self, *, is_new: bool) -> None:
+        checker = self._context.checker.transactions
+        checker.check_initialized(self._transactional_id, self.producer, is_new=is_new)
 
     def _who(self) -> dict[str, Any]:
         producer_id, epoch = self.producer
@@ -266,6 +277,8 @@ class TransactionalProducer:
                 raise AbortableError(f"{self.name} gives up a batch to {topic}-{partition}")
             if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                 break
+            if code in _NOT_HERE and self._is_easily_put_off and self._context.rng.random() < _PUT_OFF_PROBABILITY:
+                raise AbortableError(f"{self.name} finds no {topic}-{partition}")
             self._judge(code, f"produce to {topic}-{partition}")
             await asyncio.sleep(_RETRY_PAUSE_S)
             await client.refresh()
