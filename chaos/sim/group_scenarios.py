@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from .faults.fault import FaultKind
 from .scenario import Scenario
-from .workloads.groups.consumer_groups import SETTINGS as GROUP_SETTINGS
+from .workloads.groups.hasty_group import SETTINGS as HASTY_GROUP_SETTINGS
 
 _SHORT_TIMES = {
     "replica.lag.time.max.ms": "600",
@@ -41,9 +41,8 @@ GROUP_SCENARIOS = (
         kinds=(*(FaultKind.CUT,) * 3, *(FaultKind.PAUSE,) * 2, FaultKind.SLOW_LINK, FaultKind.KILL),
         targets=("coordinator", "coordinator", "n1", "n2", "n3"),
         controllers=3,
-        faults_s=8.0,
-        mean_gap_s=0.6,
-        workloads=("restless-group",),
-        properties={**GROUP_SETTINGS, "offsets.topic.num.partitions": "1"},
+        mean_gap_s=0.4,
+        workloads=("hasty group",),
+        properties={**HASTY_GROUP_SETTINGS, "offsets.topic.num.partitions": "1"},
     ),
 )

@@ -77,12 +77,8 @@ class GroupLoad:
         protocols: tuple[str, ...] = ("consumer",),
         *,
         commits_behind: bool = False,
-        members: int = _MEMBERS,
     ) -> None:
-        """`context.history` gets the records that members read; `main` holds the acked records.
-
-        With more `members` than usual, some come and go while others wait for their assignments.
-        """
+        """`context.history` gets the records that members read; `main` holds the acked records."""
         self.commits: dict[int, PartitionCommits] = {}
         self.commits_behind = commits_behind
         self.in_flight = TaskSet()
@@ -90,8 +86,7 @@ class GroupLoad:
         self.protocols = protocols
         self.is_cooperative = context.rng.random() < 0.5
         """Whether classic members keep their partitions during a rebalance (KIP-429)."""
-        is_restless = len(protocols) > 1 or members > _MEMBERS
-        self.leave_probability = _SWITCH_PROBABILITY if is_restless else _LEAVE_PROBABILITY
+        self.leave_probability = _SWITCH_PROBABILITY if len(protocols) > 1 else _LEAVE_PROBABILITY
         self._context = context
         self._main_history = main
         self.kinds: dict[str, type[MemberIncarnation]] = {
@@ -101,7 +96,7 @@ class GroupLoad:
         """How members of each protocol act."""
         self._plans: dict[int, list[dict[str, tuple[int, ...]]]] = {}
         """By generation, the assignments that its leaders have sent; another coordinator may use a number again."""
-        self._members = [_Member(self, context, f"m{n}") for n in range(members)]
+        self._members = [_Member(self, context, f"m{n}") for n in range(_MEMBERS)]
 
     def stop(self) -> None:
         """See `Workload`."""
