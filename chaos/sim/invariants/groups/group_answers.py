@@ -10,7 +10,7 @@ is answered that was not committed").
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -149,12 +149,26 @@ class GroupAnswers:
                 key = OffsetKey(request.group_id, TopicPartition(name, sent.partition_index))
                 metadata = sent.committed_metadata or ""
                 wanted = sent.committed_offset, sent.get("committed_leader_epoch", -1), metadata, producer_id
-                if not any(
-                    _says(written) == wanted and written.position >= asked.ends.get(partition, 0)
+                found = [
+                    (log, written.position)
                     for partition, log in self._logs.items()
                     for written in log.written.get(key, ())
-                ):
-                    raise InvariantBroken(NOT_COMMITTED, f"{key}: {wanted} of member {request.member_id!r}")
+                    if _says(written) == wanted and written.position >= asked.ends.get(partition, 0)
+                ]
+                detail = f"{key}: {wanted} of member {request.get('member_id', '')!r}"
+                if not found:
+                    raise InvariantBroken(NOT_COMMITTED, detail)
+                self._check_member(request, found, detail)
+
+    def _check_member(self, request: Struct, found: Sequence[tuple[GroupLog, int]], detail: str) -> None:
+        """The commit is one of these records: one of them must have been allowed to its member."""
+        member_id = request.get("member_id", "")
+        epoch = request.get("generation_id_or_member_epoch", request.get("generation_id", -1))
+        if not member_id or epoch < 0:
+            return
+        reasons = [log.why_not_allowed(request.group_id, member_id, epoch, position) for log, position in found]
+        if None not in reasons:
+            raise InvariantBroken("who commits is in the present epoch", f"{detail} in epoch {epoch}: {reasons[0]}")
 
     def _check_fetch(self, asked: Asked, response: Struct) -> None:
         is_stable = bool(asked.request.get("require_stable", False))
@@ -175,9 +189,11 @@ class GroupAnswers:
         known = [(asked.ends.get(partition, 0), log) for partition, log in self._logs.items() if key in log.in_force]
         fresh = [_of(value) for end_offset, log in known for value in log.values_since(key, end_offset)]
         former = [_of(one.value) for _, log in known for one in log.in_force[key]]
+        detail = f"{key}: {answer} is answered"
+        if is_stable and any(log.is_unstable(key, asked.ends.get(partition, 0)) for partition, log in self._logs.items()):
+            raise InvariantBroken("no stable offset is answered while a transaction may change it", detail)
         if answer in (fresh or [_of(None)]):
             return
-        detail = f"{key}: {answer} is answered"
         if answer not in (_of(None), *former):
             raise InvariantBroken("no offset is answered that was not committed", f"{detail}; committed {former[-3:]}")
         if is_stable:
@@ -192,8 +208,9 @@ class GroupAnswers:
         was_consumer_group = False
         for log in self._logs.values():
             was_consumer_group = was_consumer_group or group_id in log.consumer
-            records = [one for one in log.generations.get(group_id, ()) if one.generation == generation]
-            if any((one.member_id, one.assignment) == (member_id, given) for each in records for one in each.members):
+            records = [one for _, one in log.generations.get(group_id, ()) if one is not None]
+            members = [one for group in records if group.generation == generation for one in group.members]
+            if any((one.member_id, one.assignment) == (member_id, given) for one in members):
                 break
             partitions = sorted(index for _, index in read_assignment(given)[0]) if was_consumer_group else []
             if any(

@@ -38,6 +38,7 @@ class _SeenShard:
     shard: GroupCoordinatorShard
     loads_up_to: int
     is_active: bool = False
+    may_have_refused: bool = False
     compared_up_to: int = -1
 
 
@@ -132,6 +133,8 @@ class GroupChecker:
             seen = self._shards[key] = _SeenShard(shard, replica.log_end_offset)
         if shard.is_loading or shard.leader_epoch != replica.partition.leader_epoch:
             return
+        leader = replica.partition.leader
+        seen.may_have_refused = seen.may_have_refused or leader is None or leader.is_under_min_isr
         where = f"{OFFSETS_TOPIC}-{shard.partition} on {node_id} in epoch {shard.leader_epoch}"
         high_watermark = replica.high_watermark
         if not seen.is_active:
@@ -141,7 +144,9 @@ class GroupChecker:
                 raise InvariantBroken("a coordinator of groups acts on what is committed", detail)
         if high_watermark == log.end_offset == replica.log_end_offset and seen.compared_up_to < high_watermark:
             seen.compared_up_to = high_watermark
-            found = None if self._partitions.has_bit_rot(node_id) else difference(shard, log)
+            if self._partitions.has_bit_rot(node_id):
+                return
+            found = difference(shard, log, may_have_refused=seen.may_have_refused)
             if found is not None:
                 raise InvariantBroken("a coordinator of groups holds what its log says", f"{where}: {found}")
 

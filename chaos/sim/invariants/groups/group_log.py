@@ -95,8 +95,8 @@ class GroupLog:
         """The commits of open transactions, by producer."""
         self.classic: dict[str, GroupMetadataValue] = {}
         self.consumer: dict[str, ConsumerRecords] = {}
-        self.generations: dict[str, list[GroupMetadataValue]] = {}
-        """All records of classic groups."""
+        self.generations: dict[str, list[tuple[int, GroupMetadataValue | None]]] = {}
+        """All records of classic groups, with their positions; None for a tombstone."""
         self.assignments: dict[tuple[str, str], list[tuple[int, CurrentAssignmentValue | None]]] = {}
         """All current assignments by group and member, with their positions; None for a tombstone."""
         self.topics: dict[str, None] = {}
@@ -135,11 +135,9 @@ class GroupLog:
             self._replay_offset(found, WrittenOffset(record.offset, value, producer_id), record.timestamp, removals)
             return None
         if found is not None:
-            if record.value is None:
-                self.classic.pop(found.group_id, None)
-            else:
-                group = self.classic[found.group_id] = decode_classic_group(record.value)
-                self.generations.setdefault(found.group_id, []).append(group)
+            group = None if record.value is None else decode_classic_group(record.value)
+            _put(self.classic, found.group_id, group)
+            self.generations.setdefault(found.group_id, []).append((record.offset, group))
             return found.group_id
         consumer_key = decode_consumer_key(key)
         if consumer_key is None:
@@ -212,6 +210,28 @@ class GroupLog:
         before = [one.value for one in known if one.since < end_offset][-1:] or [None]
         return before + [one.value for one in known if one.since >= end_offset]
 
+    def is_unstable(self, key: OffsetKey, end_offset: int) -> bool:
+        """Whether a transaction that is open has committed this offset below a position."""
+        return any(commits[key].position < end_offset for commits in self.pending.values() if key in commits)
+
+    def why_not_allowed(self, group_id: str, member_id: str, epoch: int, position: int) -> str | None:
+        """Why a member may not commit in this epoch or generation at a position of the log; None if it may.
+
+        The records before the position decide: of a consumer group the member's last assignment, of a classic group
+        the generation. That of a classic group may be ahead of its record.
+        """
+        assigned = _last_before(self.assignments.get((group_id, member_id), []), position)
+        classic = _last_before(self.generations.get(group_id, []), position)
+        if assigned is not None and (classic is None or assigned[0] > classic[0]):
+            current = assigned[1]
+            if current is None:
+                return "it has left"
+            return None if current.member_epoch == epoch else f"its epoch is {current.member_epoch}"
+        group = None if classic is None else classic[1]
+        # A group that was a consumer group and must rebalance has its next generation in the log.
+        ahead = group_id in self.consumer
+        return None if group is None or group.generation <= epoch + ahead else f"generation is {group.generation}"
+
     def group_of(self, group_id: str) -> GroupMetadataValue | ConsumerRecords | None:
         """The records of a group; None if there are none. A consumer group without members gives way to a classic."""
         consumer, classic = self.consumer.get(group_id), self.classic.get(group_id)
@@ -255,6 +275,10 @@ class GroupLog:
                 if owners.setdefault(part, member_id) != member_id:
                     detail = f"{where}: {part[0]}-{part[1]} of {owners[part]} and {member_id}"
                     raise InvariantBroken("no partition is in two assignments", detail)
+
+
+def _last_before(written: list[tuple[int, V]], position: int) -> tuple[int, V] | None:
+    return next((one for one in reversed(written) if one[0] < position), None)
 
 
 def _put(values: dict[str, V], key: str, value: V | None) -> None:

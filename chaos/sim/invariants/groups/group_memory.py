@@ -17,9 +17,14 @@ from .....broker.groups.records.offset_and_classic_records import GroupMetadataV
 from .group_log import ConsumerRecords, GroupLog
 
 
-def difference(shard: GroupCoordinatorShard, log: GroupLog) -> str | None:
-    """What a coordinator holds that differs from its log; None if nothing does."""
-    return _of_offsets(shard, log) or _of_pending(shard, log) or _of_groups(shard, log)
+def difference(shard: GroupCoordinatorShard, log: GroupLog, *, may_have_refused: bool) -> str | None:
+    """What a coordinator holds that differs from its log; None if nothing does.
+
+    `may_have_refused`: whether the log may have refused a record since the coordinator is active, for which it goes on
+    without the record: of a group that has become empty, or that a classic group has replaced.
+    """
+    found = _of_offsets(shard, log) or _of_pending(shard, log)
+    return found or _of_groups(shard, log, may_have_refused=may_have_refused)
 
 
 def _held(shard: GroupCoordinatorShard) -> dict[OffsetKey, OffsetAndMetadata]:
@@ -61,13 +66,13 @@ def _of_pending(shard: GroupCoordinatorShard, log: GroupLog) -> str | None:
     return None
 
 
-def _of_groups(shard: GroupCoordinatorShard, log: GroupLog) -> str | None:
+def _of_groups(shard: GroupCoordinatorShard, log: GroupLog, *, may_have_refused: bool) -> str | None:
     for group_id in dict.fromkeys((*shard.groups, *log.groups())):
         held, written = shard.groups.get(group_id), log.group_of(group_id)
         if isinstance(held, ConsumerGroup):
             found = _of_consumer_group(held, written)
         elif held is not None:
-            found = _of_classic_group(held, written)
+            found = _of_classic_group(held, written, may_have_refused=may_have_refused)
         else:
             found = f"there is none, the log has {written}"
         if found is not None:
@@ -97,18 +102,21 @@ def _of_consumer_group(group: ConsumerGroup, written: GroupMetadataValue | Consu
     return None
 
 
-def _of_classic_group(group: ClassicGroup, written: GroupMetadataValue | ConsumerRecords | None) -> str | None:
+def _of_classic_group(
+    group: ClassicGroup, written: GroupMetadataValue | ConsumerRecords | None, *, may_have_refused: bool
+) -> str | None:
     state, what = group.state, f"a classic group, {group.state.value}, in generation {group.generation}"
     if isinstance(written, ConsumerRecords):
-        return f"{what}; the log has a consumer group with members" if written.members else None
+        is_replaced = not written.members and may_have_refused
+        return None if is_replaced else f"{what}; the log has a consumer group in epoch {written.group}"
     if state is not ClassicGroupState.STABLE:
         # A group that was a consumer group and must rebalance has its next generation in the log.
         ahead = state is ClassicGroupState.PREPARING_REBALANCE
         if written is not None and written.generation > group.generation + ahead:
             return f"{what}; the log has generation {written.generation}"
-        if state is ClassicGroupState.EMPTY and written is not None and written.members:
-            is_behind = written.generation < group.generation
-            return None if is_behind else f"{what}; the log has members"
+        if state is ClassicGroupState.EMPTY and not may_have_refused:
+            in_log = (0, False) if written is None else (written.generation, bool(written.members))
+            return None if in_log == (group.generation, False) else f"{what}; the log has {written}"
         return None
     held = group.protocol_type, group.generation, group.protocol, group.members.leader
     assigned = {one.member_id: (one.instance_id, one.assignment) for one in group.members.members.values()}
