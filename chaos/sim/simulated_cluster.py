@@ -122,7 +122,7 @@ class SimulatedCluster:
     def _group_checker(self) -> GroupChecker:
         config = NodeConfig.from_properties(self.properties(self.brokers[0]))
         retention_ms = config["offsets.retention.minutes"] * 60_000
-        return GroupChecker(self.partitions, lambda: self.nodes.values(), retention_ms)
+        return GroupChecker(self.partitions, self.nodes.values, retention_ms)
 
     def _on_connection(self, there: Pipe, back: Pipe) -> None:
         if there.source not in self._node_of and there.receiver.local[1] == BROKER_PORT:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from .....broker.groups.classic.consumer_protocol import read_assignment
 from .....broker.groups.records.offset_and_classic_records import OffsetAndMetadata, OffsetKey
@@ -190,7 +189,9 @@ class GroupAnswers:
         fresh = [_of(value) for end_offset, log in known for value in log.values_since(key, end_offset)]
         former = [_of(one.value) for _, log in known for one in log.in_force[key]]
         detail = f"{key}: {answer} is answered"
-        if is_stable and any(log.is_unstable(key, asked.ends.get(partition, 0)) for partition, log in self._logs.items()):
+        if is_stable and any(
+            log.is_unstable(key, asked.ends.get(partition, 0)) for partition, log in self._logs.items()
+        ):
             raise InvariantBroken("no stable offset is answered while a transaction may change it", detail)
         if answer in (fresh or [_of(None)]):
             return
@@ -255,5 +256,3 @@ def _says(written: WrittenOffset) -> tuple[int, int, str, int] | None:
 
 def _of(value: OffsetAndMetadata | None) -> tuple[int, int, str]:
     return (-1, -1, "") if value is None else (value.offset, value.leader_epoch, value.metadata)
-
-

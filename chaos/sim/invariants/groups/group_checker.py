@@ -100,7 +100,7 @@ class GroupChecker:
         """Whether all that is committed was read; not so after a disk has failed, until another replica has it."""
         committed = self._partitions.committed
         return all(
-            key not in committed or log.end_offset >= committed[key].promised_end_offset  # type: ignore[index]
+            key not in committed or log.end_offset >= committed[key].promised_end_offset
             for key, log in self._logs.items()
         )
 

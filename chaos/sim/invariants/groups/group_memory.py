@@ -115,8 +115,9 @@ def _of_classic_group(
         if written is not None and written.generation > group.generation + ahead:
             return f"{what}; the log has generation {written.generation}"
         if state is ClassicGroupState.EMPTY and not may_have_refused:
-            in_log = (0, False) if written is None else (written.generation, bool(written.members))
-            return None if in_log == (group.generation, False) else f"{what}; the log has {written}"
+            is_known = written is not None and not written.members and written.generation == group.generation
+            is_new = written is None and group.generation == 0
+            return None if is_known or is_new else f"{what}; the log has {written}"
         return None
     held = group.protocol_type, group.generation, group.protocol, group.members.leader
     assigned = {one.member_id: (one.instance_id, one.assignment) for one in group.members.members.values()}

@@ -1,8 +1,8 @@
 """Offsets of one group that several producers and a client without transactions commit, in the simulator.
 
-Two transactions, in which it may be committed twice, and plain commits name the same partition. The transactions end in any order, and whichever commit came
-last of those that take effect is what the group has then, in the order in which they were answered: an offset is not
-replaced by one that was committed before it, and whose transaction ends later.
+Two transactions, in which it may be committed twice, and plain commits name the same partition. The transactions end in
+any order, and whichever commit came last of those that take effect is what the group has then, in the order in which
+they were answered: an offset is not replaced by one that was committed before it, and whose transaction ends later.
 """
 
 from __future__ import annotations
