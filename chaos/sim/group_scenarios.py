@@ -4,7 +4,7 @@
 replica is elected that has records which nobody can commit for longer than a coordinator waits at a time. In both,
 clients go on asking every broker for offsets, and none may be answered what is old or not committed.
 
-"slow-assignments": members come and go faster than the assignments of their group get to the log.
+"slow-assignments": members come and go, in either protocol, faster than the assignments of their group get to the log.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ GROUP_SCENARIOS = (
     ),
     Scenario(
         "slow-assignments",
-        "members of a classic group come and go while the records of their assignments are slow",
+        "members of a group come and go while the records of their assignments are slow",
         kinds=(*(FaultKind.CUT,) * 3, *(FaultKind.PAUSE,) * 2, FaultKind.SLOW_LINK, FaultKind.KILL),
         targets=("coordinator", "coordinator", "n1", "n2", "n3"),
         controllers=3,

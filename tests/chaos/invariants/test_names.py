@@ -20,6 +20,7 @@ MODULES = {
         "derived/settings_in_force",
         "derived/voters_of_log",
     ),
+    "groups and committed offsets": ("groups/group_answers", "groups/group_checker", "groups/group_log"),
     "clients": ("client_invariants",),
 }
 OF_CLIENTS = ("an acked record is committed", "only committed batches are consumed")

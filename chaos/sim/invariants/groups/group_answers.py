@@ -37,7 +37,6 @@ _ASKED = frozenset(
 )
 _REMOVES = frozenset({ApiKey.OFFSET_DELETE, ApiKey.DELETE_GROUPS})
 _KEYS = {int(key).to_bytes(2, "big") for key in _ASKED | _REMOVES}
-NOT_COMMITTED = "what a coordinator of groups has answered is committed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +155,7 @@ class GroupAnswers:
                 ]
                 detail = f"{key}: {wanted} of member {request.get('member_id', '')!r}"
                 if not found:
-                    raise InvariantBroken(NOT_COMMITTED, detail)
+                    raise InvariantBroken("what a coordinator of groups has answered is committed", detail)
                 self._check_member(request, found, detail)
 
     def _check_member(self, request: Struct, found: Sequence[tuple[GroupLog, int]], detail: str) -> None:
@@ -223,7 +222,7 @@ class GroupAnswers:
                 return  # the coordinator has assigned
         else:
             detail = f"{group_id}: the assignment of {member_id} in generation {generation}"
-            raise InvariantBroken(NOT_COMMITTED, detail)
+            raise InvariantBroken("what a coordinator of groups has answered is committed", detail)
         plans = self._plans.get((group_id, generation), [])
         if not was_consumer_group and given not in [plan.get(member_id, b"") for plan in plans]:
             detail = f"{group_id}: {member_id} in generation {generation} got {given!r}, sent were {plans}"
@@ -246,7 +245,7 @@ class GroupAnswers:
                 elif current.member_epoch == epoch and given in (None, sorted(current.assigned)):
                     return
         detail = f"{request.group_id}: {member_id} in epoch {epoch} with {given}"
-        raise InvariantBroken(NOT_COMMITTED, detail)
+        raise InvariantBroken("what a coordinator of groups has answered is committed", detail)
 
 
 def _says(written: WrittenOffset) -> tuple[int, int, str, int] | None:

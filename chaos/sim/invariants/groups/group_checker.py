@@ -1,9 +1,9 @@
 """Consumer groups and committed offsets, compared with the committed records of `__consumer_offsets`.
 
-`GroupLog` replays these for the simulator. The invariants are "a coordinator of groups holds what its log says",
-whenever one has loaded or records were committed and nothing is on its way; "a coordinator of groups acts on what is
-committed": its log's end when it began to load is below its high watermark when it is active; "an offset is removed
-when it has expired, was deleted or lost its topic"; those of the records (`group_log`) and of answers
+`GroupLog` replays these for the simulator. The invariants are "a coordinator of groups holds what its log says", when
+nothing is on its way: whenever one has loaded or records were committed, and now and then; "a coordinator of groups
+acts on what is committed": its log's end when it began to load is below its high watermark when it is active; "an
+offset is removed when it has expired, was deleted or lost its topic"; those of the records (`group_log`) and of answers
 (`group_answers`).
 """
 
@@ -28,6 +28,8 @@ from .group_log import GroupLog, Removal
 from .group_memory import difference
 
 _READ_BYTES = 1 << 20
+_EVENTS = 100
+"""After so many events of its node a coordinator is compared again, though no record was committed since."""
 _Key = tuple[UUID, int]
 
 
@@ -40,6 +42,8 @@ class _SeenShard:
     is_active: bool = False
     may_have_refused: bool = False
     compared_up_to: int = -1
+    events: int = 0
+    """How many events its node has had since it was compared."""
 
 
 class GroupChecker:
@@ -142,8 +146,10 @@ class GroupChecker:
             if high_watermark < seen.loads_up_to:
                 detail = f"{where} has loaded up to {seen.loads_up_to}, the high watermark is {high_watermark}"
                 raise InvariantBroken("a coordinator of groups acts on what is committed", detail)
-        if high_watermark == log.end_offset == replica.log_end_offset and seen.compared_up_to < high_watermark:
-            seen.compared_up_to = high_watermark
+        seen.events += 1
+        is_due = seen.compared_up_to < high_watermark or seen.events >= _EVENTS
+        if is_due and high_watermark == log.end_offset == replica.log_end_offset:
+            seen.compared_up_to, seen.events = high_watermark, 0
             if self._partitions.has_bit_rot(node_id):
                 return
             found = difference(shard, log, may_have_refused=seen.may_have_refused)

@@ -1,8 +1,11 @@
-"""Members of a classic group that come, go, and lose patience while others wait for their assignments.
+"""Members of a group that come, go, and do not wait long while others wait for their assignments.
 
 The leader of each generation sends every member an assignment of its own. A member that waits too long leaves, or joins
 again, so that a generation often ends before the record of its assignments is committed. What members are given is
 judged where it is answered: "an assignment is what its leader has sent".
+
+In half of the runs the members speak the consumer protocol: a member then repeats its heartbeat while what the first
+one has changed is not committed.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from ..clients import ClientContext, TopicClient
 _GROUP = "hasty"
 _PROTOCOL = {"protocol_type": "hasty", "protocol_name": "any"}
 _MEMBERS = 4
-_PATIENCE_S = (0.1, 0.3, 1.0)
+_WAITS_S = (0.1, 0.3, 1.0)
 _PAUSE_S = 0.03
 _STAYS_PROBABILITY = 0.75
 _LEAVES_PROBABILITY = 0.5
@@ -38,6 +41,7 @@ class HastyGroup:
     def __init__(self, context: ClientContext) -> None:
         self.context = context
         self.stopping = False
+        self._kind = context.rng.choice((_ClassicMember, _ConsumerMember))
         self._left = _MEMBERS
 
     def stop(self) -> None:
@@ -53,7 +57,7 @@ class HastyGroup:
 
     async def run(self) -> None:
         """See `Workload`."""
-        await asyncio.gather(*(self._act(_Member(self, f"{self.name} {n}")) for n in range(_MEMBERS)))
+        await asyncio.gather(*(self._act(self._kind(self, f"{self.name} {n}")) for n in range(_MEMBERS)))
 
     async def _act(self, member: _Member) -> None:
         await member.client.until_known()
@@ -61,13 +65,13 @@ class HastyGroup:
             try:
                 await member.act()
             except (ClientError, *NO_ANSWER):
-                member.lose_patience()
+                member.give_up_waiting()
             await asyncio.sleep(self.context.rng.expovariate(1 / _PAUSE_S))
         self._left -= 1
 
 
 class _Member:
-    """One member; it has a new id each time that it has left."""
+    """One member; it has a new id each time that it has left. `_generation` is its generation or epoch."""
 
     def __init__(self, group: HastyGroup, name: str) -> None:
         self.client = TopicClient(group.context, name)
@@ -76,10 +80,72 @@ class _Member:
         self._generation = -1
         self._coordinator: tuple[str, int] | None = None
         self._must_leave = False
+        self._owned: tuple[int, ...] = ()
 
     async def act(self) -> None:
         """One step: leave, stay, or join and get an assignment. Raises `ClientError` or one of `NO_ANSWER`."""
-        self.client.cluster.timeout_s = self._rng.choice(_PATIENCE_S)
+        raise NotImplementedError
+
+    def give_up_waiting(self) -> None:
+        """There was no answer: find the coordinator again, and leave or join again."""
+        self._coordinator = None
+        self._generation = -1
+        self._must_leave = self._rng.random() < _LEAVES_PROBABILITY
+
+    def _on_code(self, code: int) -> None:
+        if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.FENCED_MEMBER_EPOCH):
+            self._forget()
+        elif code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
+            self._coordinator = None
+        if code:
+            self._generation = -1
+
+    def _forget(self) -> None:
+        self._id, self._generation, self._must_leave = "", -1, False
+
+    async def _ask(self, api: ApiKey, version: int, fields: dict[str, Any]) -> Struct:
+        cluster = self.client.cluster
+        if self._coordinator is None:
+            found = await cluster.request(ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": [_GROUP]})
+            row = found.coordinators[0]
+            if row.error_code:
+                raise ClientError(f"no coordinator: {row.error_code}")
+            self._coordinator = row.host, row.port
+        return await cluster.request_at(self._coordinator, api, version, {"group_id": _GROUP, **fields})
+
+
+class _ConsumerMember(_Member):
+    """A member by ConsumerGroupHeartbeat, which gives up whatever it is told to at once."""
+
+    async def act(self) -> None:
+        """See `_Member`."""
+        self.client.cluster.timeout_s = self._rng.choice(_WAITS_S)
+        if not self._id:
+            self._id = f"{self.client.cluster.client_id} {self._rng.getrandbits(32):08x}"
+        epoch = -1 if self._must_leave else max(self._generation, 0)
+        joining = {"rebalance_timeout": _REBALANCE_TIMEOUT_MS, "subscribed_topic_names": [self.client.topic]}
+        staying = {"rebalance_timeout": -1, "subscribed_topic_names": None}
+        owned = [{"topic_id": self.client.topic_id, "partitions": list(self._owned)}] if self._owned else []
+        fields = {"member_id": self._id, "member_epoch": epoch, "topic_partitions": owned if epoch else []}
+        answer = await self._ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, {**fields, **(staying if epoch else joining)})
+        self._on_code(answer.error_code)
+        if answer.error_code:
+            return
+        if epoch < 0:
+            self._forget()
+            return
+        self._generation = answer.member_epoch
+        if answer.assignment is not None:
+            self._owned = tuple(index for row in answer.assignment.topic_partitions for index in row.partitions)
+        self._must_leave = self._rng.random() > _STAYS_PROBABILITY
+
+
+class _ClassicMember(_Member):
+    """A member by JoinGroup, SyncGroup, Heartbeat and LeaveGroup."""
+
+    async def act(self) -> None:
+        """See `_Member`."""
+        self.client.cluster.timeout_s = self._rng.choice(_WAITS_S)
         if self._must_leave and self._id:
             await self._ask(ApiKey.LEAVE_GROUP, 5, {"members": [{"member_id": self._id}]})
             self._forget()
@@ -89,12 +155,6 @@ class _Member:
             self._must_leave = self._rng.random() > _STAYS_PROBABILITY
         else:
             await self._join()
-
-    def lose_patience(self) -> None:
-        """There was no answer: find the coordinator again, and leave or join again."""
-        self._coordinator = None
-        self._generation = -1
-        self._must_leave = self._rng.random() < _LEAVES_PROBABILITY
 
     async def _join(self) -> None:
         times = {"session_timeout": _SESSION_MS, "rebalance_timeout": _REBALANCE_TIMEOUT_MS}
@@ -118,26 +178,3 @@ class _Member:
         self._on_code(synced.error_code)
         if not synced.error_code:
             self._generation = joined.generation_id
-
-    def _on_code(self, code: int) -> None:
-        if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
-            self._forget()
-        elif code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
-            self._coordinator = None
-        if code:
-            self._generation = -1
-
-    def _forget(self) -> None:
-        self._id, self._generation, self._must_leave = "", -1, False
-
-    async def _ask(self, api: ApiKey, version: int, fields: dict[str, Any]) -> Struct:
-        cluster = self.client.cluster
-        if self._coordinator is None:
-            found = await cluster.request(ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": [_GROUP]})
-            row = found.coordinators[0]
-            if row.error_code:
-                raise ClientError(f"no coordinator: {row.error_code}")
-            self._coordinator = row.host, row.port
-        return await cluster.request_at(
-            self._coordinator, api, version, {"group_id": _GROUP, "group_instance_id": None, **fields}
-        )
