@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from uuid import UUID
 
 from .....broker.groups.group_config import OFFSETS_TOPIC
@@ -46,6 +47,11 @@ class _SeenShard:
     """How many events its node has had since it was compared."""
 
 
+@cache
+def _name_of(index: int) -> TopicPartition:
+    return TopicPartition(OFFSETS_TOPIC, index)
+
+
 class GroupChecker:
     """Checks the coordinators of all brokers. `nodes` are those that run; `retention_ms` is how long offsets stay."""
 
@@ -74,7 +80,7 @@ class GroupChecker:
             return
         replicas = node.replica_manager.partitions
         for index in topic.partitions:
-            replica = replicas.get(TopicPartition(OFFSETS_TOPIC, index))
+            replica = replicas.get(_name_of(index))
             if replica is None or replica.offline or replica.topic_id != topic.topic_id:
                 continue
             key = replica.topic_id, index
