@@ -66,7 +66,8 @@ class GroupAnswers:
     def __init__(self, logs: Mapping[object, GroupLog], may_be_another: Callable[[str], bool]) -> None:
         self._logs = logs
         self._may_be_another = may_be_another
-        self._answered: list[tuple[Asked, Struct]] = []
+        self.answered: list[tuple[Asked, Struct]] = []
+        """What was answered and is not judged yet."""
         self._plans: dict[tuple[str, int], list[dict[str, bytes]]] = {}
         """By group and generation, the assignments that leaders have sent."""
         self.removals_asked: dict[str, None] = {}
@@ -109,17 +110,17 @@ class GroupAnswers:
             if asked is not None:
                 _, body_at = parse_response_header(asked.api_key, asked.version, frame)
                 response = decode_response(asked.api_key, asked.version, frame, body_at)
-                self._answered.append((asked, response))
+                self.answered.append((asked, response))
 
     # ---------------------------------------------------------------- judgement
 
     def forget(self) -> None:
         """A process has ended in the midst of an event: what it has just answered is not judged."""
-        self._answered.clear()
+        self.answered.clear()
 
     def check(self) -> None:
         """Judge what was answered in the event that has just run. Raises `InvariantBroken`."""
-        answered, self._answered = self._answered, []
+        answered, self.answered = self.answered, []
         for asked, response in answered:
             match asked.api_key:
                 case ApiKey.OFFSET_COMMIT | ApiKey.TXN_OFFSET_COMMIT:
@@ -130,11 +131,6 @@ class GroupAnswers:
                     self._check_sync(asked.request, response)
                 case _:
                     self._check_heartbeat(asked, response)
-
-    @property
-    def has_answered(self) -> bool:
-        """Whether there is anything to judge."""
-        return bool(self._answered)
 
     def _check_commit(self, asked: Asked, response: Struct) -> None:
         request = asked.request

@@ -79,25 +79,30 @@ class GroupChecker:
         if topic is None:
             return
         replicas = node.replica_manager.partitions
+        groups = None if node.broker is None else node.broker.groups
         for index in topic.partitions:
             replica = replicas.get(_name_of(index))
-            if replica is None or replica.offline or replica.topic_id != topic.topic_id:
+            if replica is None:
                 continue
-            key = replica.topic_id, index
+            key = topic.topic_id, index
             log = self._logs.get(key)
             if log is None:
                 log = self._logs[key] = GroupLog(f"{OFFSETS_TOPIC}-{index}")
-            if replica.high_watermark > log.end_offset and not self._partitions.has_bit_rot(node_id):
+            partition = replica.partition
+            if partition.watermark.offset > log.end_offset and self._is_sound(node_id, replica, topic.topic_id):
                 self._read_on(replica, log)
-            if replica.is_leader and node.broker is not None and node.broker.groups is not None:
-                shard = node.broker.groups.partitions.shards.get(index)
-                if shard is not None:
+            if partition.leader is not None and groups is not None:
+                shard = groups.partitions.shards.get(index)
+                if shard is not None and not replica.offline:
                     self._check_shard(node_id, replica, shard, log)
-        if self.answers.has_answered:
+        if self.answers.answered:
             if self._knows_all():
                 self.answers.check()
             else:
                 self.answers.forget()
+
+    def _is_sound(self, node_id: int, replica: Replica, topic_id: UUID) -> bool:
+        return not (replica.offline or replica.topic_id != topic_id or self._partitions.has_bit_rot(node_id))
 
     def check_all(self) -> None:
         """Compare all coordinators, in the end. Raises `InvariantBroken`."""
@@ -144,7 +149,8 @@ class GroupChecker:
         if shard.is_loading or shard.leader_epoch != replica.partition.leader_epoch:
             return
         leader = replica.partition.leader
-        seen.may_have_refused = seen.may_have_refused or leader is None or leader.is_under_min_isr
+        if not seen.may_have_refused:
+            seen.may_have_refused = leader is None or leader.is_under_min_isr
         where = f"{OFFSETS_TOPIC}-{shard.partition} on {node_id} in epoch {shard.leader_epoch}"
         high_watermark = replica.high_watermark
         if not seen.is_active:

@@ -243,6 +243,6 @@ def test_answers_of_an_event_that_was_interrupted_are_not_judged() -> None:
         encode_response(ApiKey.OFFSET_COMMIT, 8, {"topics": _topics(error_code=0)}),
     )
     client._back.on_sent(b"".join(bytes(part) for part in parts))
-    assert client.answers.has_answered
+    assert client.answers.answered
     client.answers.forget()
     client.answers.check()
