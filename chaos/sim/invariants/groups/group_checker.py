@@ -10,15 +10,16 @@ offset is removed when it has expired, was deleted or lost its topic"; those of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from .....broker.groups.group_config import OFFSETS_TOPIC
 from .....broker.groups.group_coordinator_shard import GroupCoordinatorShard
 from .....cluster.node.node import Node
-from .....controller.metadata.metadata_image import TopicImage
+from .....controller.metadata.metadata_image import MetadataImage, TopicImage
+from .....isr.partition import Partition
 from .....isr.replica import Replica
+from .....isr.replica_manager import ReplicaManager
 from .....log.errors import StorageError
 from .....wire.records import CorruptBatchError, iter_headers, iter_records
 from .....wire.types import TopicPartition
@@ -29,6 +30,8 @@ from .group_log import GroupLog, Removal
 from .group_memory import difference
 
 _READ_BYTES = 1 << 20
+_LOOKS_AGAIN = 20
+"""After so many events of its node its replicas are looked up again, though it knows of no other metadata."""
 _EVENTS = 100
 """After so many events of its node a coordinator is compared again, though no record was committed since."""
 _Key = tuple[UUID, int]
@@ -47,9 +50,13 @@ class _SeenShard:
     """How many events its node has had since it was compared."""
 
 
-@cache
-def _name_of(index: int) -> TopicPartition:
-    return TopicPartition(OFFSETS_TOPIC, index)
+@dataclass(slots=True)
+class _HostedPartitions:
+    """The partitions of the topic that a broker hosts, as they were looked up some events ago."""
+
+    image_offset: int = -1
+    events: int = 0
+    replicas: list[tuple[Replica, Partition, GroupLog]] = field(default_factory=list)
 
 
 class GroupChecker:
@@ -61,6 +68,7 @@ class GroupChecker:
         self._retention_ms = retention_ms
         self._logs: dict[object, GroupLog] = {}
         self._shards: dict[tuple[int, int], _SeenShard] = {}
+        self._hosted: dict[int, _HostedPartitions] = {}
         self._topic_ids: dict[str, UUID | None] = {}
         """Of topics with offsets, the ids that were known when they were committed first; None if none was."""
         self.answers = GroupAnswers(self._logs, self._may_be_another)
@@ -68,6 +76,7 @@ class GroupChecker:
     def forget(self, node_id: int) -> None:
         """The broker's process has ended."""
         self.answers.forget()
+        self._hosted.pop(node_id, None)
         for key in [key for key in self._shards if key[0] == node_id]:
             del self._shards[key]
 
@@ -75,24 +84,18 @@ class GroupChecker:
         """Check the node whose event has just run, after its partitions. Raises `InvariantBroken`."""
         if node.loader is None or node.replica_manager is None:
             return
-        topic = node.loader.image.topics_by_name.get(OFFSETS_TOPIC)
-        if topic is None:
-            return
-        replicas = node.replica_manager.partitions
-        groups = None if node.broker is None else node.broker.groups
-        for index in topic.partitions:
-            replica = replicas.get(_name_of(index))
-            if replica is None:
-                continue
-            key = topic.topic_id, index
-            log = self._logs.get(key)
-            if log is None:
-                log = self._logs[key] = GroupLog(f"{OFFSETS_TOPIC}-{index}")
-            partition = replica.partition
-            if partition.watermark.offset > log.end_offset and self._is_sound(node_id, replica, topic.topic_id):
+        hosted = self._hosted.get(node_id)
+        if hosted is None:
+            hosted = self._hosted[node_id] = _HostedPartitions()
+        hosted.events += 1
+        image = node.loader.image
+        if image.offset != hosted.image_offset or hosted.events >= _LOOKS_AGAIN or self.answers.answered:
+            self._look_again(node.replica_manager, image, hosted)
+        for replica, partition, log in hosted.replicas:
+            if partition.watermark.offset > log.end_offset and self._is_sound(node_id, replica):
                 self._read_on(replica, log)
-            if partition.leader is not None and groups is not None:
-                shard = groups.partitions.shards.get(index)
+            if partition.leader is not None and node.broker is not None and node.broker.groups is not None:
+                shard = node.broker.groups.partitions.shards.get(replica.topic_partition.partition)
                 if shard is not None and not replica.offline:
                     self._check_shard(node_id, replica, shard, log)
         if self.answers.answered:
@@ -101,8 +104,18 @@ class GroupChecker:
             else:
                 self.answers.forget()
 
-    def _is_sound(self, node_id: int, replica: Replica, topic_id: UUID) -> bool:
-        return not (replica.offline or replica.topic_id != topic_id or self._partitions.has_bit_rot(node_id))
+    def _look_again(self, manager: ReplicaManager, image: MetadataImage, hosted: _HostedPartitions) -> None:
+        """Find the partitions of the topic that the broker hosts now, and begin their logs."""
+        hosted.image_offset, hosted.events, hosted.replicas = image.offset, 0, []
+        topic = image.topics_by_name.get(OFFSETS_TOPIC)
+        for index in () if topic is None else topic.partitions:
+            replica = manager.partitions.get(TopicPartition(OFFSETS_TOPIC, index))
+            if topic is not None and replica is not None and replica.topic_id == topic.topic_id:
+                log = self._logs.setdefault((topic.topic_id, index), GroupLog(f"{OFFSETS_TOPIC}-{index}"))
+                hosted.replicas.append((replica, replica.partition, log))
+
+    def _is_sound(self, node_id: int, replica: Replica) -> bool:
+        return not (replica.offline or self._partitions.has_bit_rot(node_id))
 
     def check_all(self) -> None:
         """Compare all coordinators, in the end. Raises `InvariantBroken`."""
@@ -151,11 +164,11 @@ class GroupChecker:
         leader = replica.partition.leader
         if not seen.may_have_refused:
             seen.may_have_refused = leader is None or leader.is_under_min_isr
-        where = f"{OFFSETS_TOPIC}-{shard.partition} on {node_id} in epoch {shard.leader_epoch}"
-        high_watermark = replica.high_watermark
+        high_watermark = replica.partition.watermark.offset
         if not seen.is_active:
             seen.is_active = True
             if high_watermark < seen.loads_up_to:
+                where = _where(node_id, shard)
                 detail = f"{where} has loaded up to {seen.loads_up_to}, the high watermark is {high_watermark}"
                 raise InvariantBroken("a coordinator of groups acts on what is committed", detail)
         seen.events += 1
@@ -166,7 +179,9 @@ class GroupChecker:
                 return
             found = difference(shard, log, may_have_refused=seen.may_have_refused)
             if found is not None:
-                raise InvariantBroken("a coordinator of groups holds what its log says", f"{where}: {found}")
+                raise InvariantBroken(
+                    "a coordinator of groups holds what its log says", f"{_where(node_id, shard)}: {found}"
+                )
 
     # ---------------------------------------------------------------- removed offsets
 
@@ -188,3 +203,7 @@ class GroupChecker:
     def _known(self, topic: str) -> list[TopicImage | None]:
         """The topic as each running node knows it."""
         return [node.loader.image.topics_by_name.get(topic) for node in self._nodes() if node.loader is not None]
+
+
+def _where(node_id: int, shard: GroupCoordinatorShard) -> str:
+    return f"{OFFSETS_TOPIC}-{shard.partition} on {node_id} in epoch {shard.leader_epoch}"
