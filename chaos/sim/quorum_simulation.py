@@ -47,6 +47,8 @@ FAULTS = [
         FaultKind.SHORT_FILES,
         FaultKind.LYING_DISK,
         FaultKind.CLIENTS_CUT,
+        FaultKind.LEFT_ALONE,
+        FaultKind.OTHERS_KILLED,
         FaultKind.DIR_FAILS,
         FaultKind.REPLICA_FAILS,
         FaultKind.WIPED_DIR,

@@ -31,6 +31,8 @@ from .workloads.compacted_topic import CompactedTopicLoad
 from .workloads.deletion.deleted_records import DeletedRecordsLoad
 from .workloads.deletion.retained_topic import RetainedTopicLoad
 from .workloads.groups.consumer_groups import PROTOCOLS, GroupLoad
+from .workloads.groups.hasty_group import HastyGroup
+from .workloads.groups.offset_register import OffsetRegister
 from .workloads.groups.quiet_group import QuietGroup
 from .workloads.offset_lookups import OffsetLookups
 from .workloads.partition_changes import (
@@ -328,6 +330,8 @@ class Run:
             "group": lambda: GroupLoad(context("group", TOPIC, History()), self.history),
             "classic-group": lambda: GroupLoad(context("group", TOPIC, History()), self.history, ("classic",)),
             "mixed-group": lambda: GroupLoad(context("group", TOPIC, History()), self.history, PROTOCOLS),
+            "hasty group": lambda: HastyGroup(context("hasty group")),
+            "offset register": lambda: OffsetRegister(context("offset register")),
             "group that commits behind": lambda: GroupLoad(
                 context("group", TOPIC, History()),
                 self.history,

@@ -30,6 +30,7 @@ from .invariants.derived.recovery_points import RecoveryPointChecker
 from .invariants.derived.roles_in_force import check_coordinators, check_roles
 from .invariants.derived.settings_in_force import check_minimum, check_settings
 from .invariants.derived.snapshot_images import SnapshotChecker
+from .invariants.groups.group_checker import GroupChecker
 from .invariants.invariant_broken import InvariantBroken
 from .invariants.partition_invariants import PartitionChecker, PartitionKey
 from .invariants.quorum_invariants import QuorumChecker
@@ -39,6 +40,7 @@ from .invariants.steps.replica_steps import ReplicaStepChecker
 from .invariants.transactions.transaction_checker import TransactionChecker
 from .kernel.event_loop import ProcessLoop
 from .kernel.run_observer import ProcessChange
+from .kernel.transport import Pipe
 from .kernel.world import World
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
@@ -108,6 +110,7 @@ class SimulatedCluster:
         self._snapshots = SnapshotChecker(self._images)
         self._recovery_points, self._compacted = RecoveryPointChecker(), CompactedLogs()
         self._recovered_logs, self._noted_gaps = RecoveryChecker(), NotedGapsChecker()
+        self.groups = self._group_checker()
         self.replica_steps = ReplicaStepChecker(self.partitions.has_bit_rot)
         partition_steps = PartitionStepChecker(self.replica_steps.on_partition_change, self._min_isr)
         self.quorum_steps = QuorumStepChecker(partition_steps.on_committed)
@@ -122,8 +125,18 @@ class SimulatedCluster:
         """The features of each node's software since its last start."""
         self._node_of = {name: node_id for node_id, name in zip(self.ids, self.names, strict=True)}
         world.scheduler.after_event = self._after_event
+        world.network.on_connection = self._on_connection
         for name in self.names:
             world.add_host(name)
+
+    def _group_checker(self) -> GroupChecker:
+        config = NodeConfig.from_properties(self.properties(self.brokers[0]))
+        retention_ms = config["offsets.retention.minutes"] * 60_000
+        return GroupChecker(self.partitions, self.nodes.values, retention_ms)
+
+    def _on_connection(self, there: Pipe, back: Pipe) -> None:
+        if there.source not in self._node_of and there.receiver.local[1] == BROKER_PORT:
+            self.groups.answers.watch(there, back)
 
     @property
     def bootstrap(self) -> str:
@@ -233,6 +246,7 @@ class SimulatedCluster:
         self.quorum_steps.forget(node_id)
         for checker in (self.replica_steps, self.partitions):
             checker.forget(node_id, power_loss=power_loss)
+        self.groups.forget(node_id)
         for known in (self.nodes, self.ready, self._watched):
             known.pop(node_id, None)
         self.world.hosts[name].crash(power_loss=power_loss)
@@ -449,6 +463,7 @@ class SimulatedCluster:
         self.partitions.after_event(node_id)
         if node_id in self._watched:
             self._check_derived(node_id, self.nodes[node_id])
+            self.groups.after_event(node_id, self.nodes[node_id])
         node = self.nodes.get(node_id)
         if node is not None and node.log_manager is not None:
             self._check_logs(node_id, node.log_manager)
@@ -491,6 +506,7 @@ class SimulatedCluster:
         ]
         check_roles(brokers)
         check_settings(brokers)
+        self.groups.check_all()
         for node_id, manager, _ in brokers:
             self.transactions.check_in_the_end(node_id, self.partitions.leader_logs(node_id))
             for key, replica in manager.partitions.items():

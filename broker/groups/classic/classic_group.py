@@ -59,6 +59,8 @@ class ClassicGroup:
         """Whether the initial rebalance delay runs, in which the first members may gather."""
         self._has_new_member = False
         self._delay_left_ms = 0
+        self._assigned_generation = -1
+        """The generation whose assignments were written last: a leader that repeats its SyncGroup changes none."""
 
     @classmethod
     def restored(cls, group_id: str, config: ClassicConfig, value: GroupMetadataValue, now_ms: int) -> ClassicGroup:
@@ -356,7 +358,8 @@ class ClassicGroup:
             return
         self._answer_sync(member, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
         member.sync_token = token
-        if member.member_id == self.members.leader:
+        if member.member_id == self.members.leader and self._assigned_generation != self.generation:
+            self._assigned_generation = self.generation
             given = dict(request.assignments)
             assignments = {known: given.get(known, b"") for known in self.members.members}
             self._persist(AssignmentWritten(self.generation, assignments))

@@ -40,6 +40,8 @@ class FaultKind(Enum):
     SPLIT = "two halves"
     CLIENTS_CUT = "cut off from clients"
     CUT_OFF = "cut off from everybody"
+    LEFT_ALONE = "cut off from other brokers, then from controllers; clients still reach it"
+    OTHERS_KILLED = "slow for the other brokers, which then are killed"
     SLOW_DISK = "slow disk"
     FSYNC_FAILS = "fsync fails"
     DISK_FULL = "disk full"

@@ -33,6 +33,10 @@ _MENDING_POLL_S = 0.1
 _IN_SYNC_LIMIT_S = 3.0
 _LATE = (0.3, 0.8)
 """How many segments are late, and by how many seconds at most: more than the time-outs of impatient clients."""
+_SLOW_S = (0.02, 0.2)
+_ISR_SHRINKS_S = 1.5
+"""After so long replicas that do not fetch have left the ISR, where `replica.lag.time.max.ms` is short."""
+_SLOW_BEFORE_S = 0.5
 _KILLED_PROBABILITY = 0.5
 _METADATA_LEADER = "controller"
 _SLOW_EVENT_S = (0.001, 0.004, 0.01)
@@ -203,7 +207,7 @@ class Nemesis:
             case FaultKind.REJECT:
                 return self._reject([(name, target) for name in self._cluster.names if name != target])
             case FaultKind.SLOW_LINK:
-                network.set_latency(target, other, (0.02, 0.2))
+                network.set_latency(target, other, _SLOW_S)
                 return lambda: network.set_latency(target, other, None)
             case FaultKind.LATE_LINK:
                 network.set_late(target, other, _LATE)
@@ -223,6 +227,10 @@ class Nemesis:
                 nodes = self._cluster.names if fault.kind is FaultKind.CUT_OFF else ()
                 pairs = [(target, name) for name in (*self._cluster.client_names, *nodes) if name != target]
                 return self._cut(pairs + [(there, here) for here, there in pairs])
+            case FaultKind.LEFT_ALONE:
+                return self._leave_alone(target)
+            case FaultKind.OTHERS_KILLED:
+                return self._kill_others(target)
             case FaultKind.CLOCK_JUMP:
                 host.clock.jump(self._rng.randrange(-_JUMP_MS_MAX, _JUMP_MS_MAX))
                 return None
@@ -252,6 +260,50 @@ class Nemesis:
                 self._at(self._world.now_s + duration_s / 2, keep_again)
 
         return kill
+
+    def _others(self, target: str) -> list[str]:
+        """The other hosts of the same kind: brokers, or controllers that are apart."""
+        return [name for name in self._cluster.names if name != target and name[0] == target[0]]
+
+    def _leave_alone(self, target: str) -> Callable[[], None]:
+        """The ISR shrinks to the target, then another broker is elected that the target does not hear of."""
+        heals = [self._cut([link for name in self._others(target) for link in ((name, target), (target, name))])]
+
+        def cut_all() -> None:
+            if heals:
+                nodes = [name for name in self._cluster.names if name != target]
+                heals.append(self._cut([link for name in nodes for link in ((name, target), (target, name))]))
+
+        def heal() -> None:
+            while heals:
+                heals.pop()()
+
+        self._at(self._world.now_s + _ISR_SHRINKS_S, cut_all)
+        return heal
+
+    def _kill_others(self, target: str) -> Callable[[], None]:
+        """Before the others die, the target has records of which it does not know that they are committed."""
+        network, others = self._world.network, self._others(target)
+        links = [link for name in others for link in ((name, target), (target, name))]
+        for source, receiver in links:
+            network.set_latency(source, receiver, _SLOW_S)
+        restarts: list[Callable[[], None]] = []
+        is_over = False
+
+        def kill() -> None:
+            if not is_over:
+                restarts.append(self._crash(others, power_loss=False))
+
+        def undo() -> None:
+            nonlocal is_over
+            is_over = True
+            for source, receiver in links:
+                network.set_latency(source, receiver, None)
+            for restart in restarts:
+                restart()
+
+        self._at(self._world.now_s + _SLOW_BEFORE_S, kill)
+        return undo
 
     def _slow_clients(self, target: str) -> Callable[[], None]:
         """Some requests take so long that clients give up; they arrive after later ones on new connections."""

@@ -159,6 +159,8 @@ class SimNetwork:
         self._entries = 0
         self._next_port: dict[str, int] = {}
         self.observer: RunObserver | None = None
+        self.on_connection: Callable[[Pipe, Pipe], None] | None = None
+        """Is called with the two pipes of each new connection, that of the requests first; it only looks."""
 
     # -- hosts and faults
 
@@ -428,6 +430,8 @@ class SimNetwork:
         far.outgoing = near.incoming = back
         there.sender = back.receiver = near
         there.receiver = back.sender = far
+        if self.on_connection is not None:
+            self.on_connection(there, back)
         return near, far
 
     def _make_end(self, process: ProcessLoop, local: Address, remote: Address) -> SimTransport:

@@ -11,7 +11,7 @@ import asyncio
 import errno
 import zlib
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +57,8 @@ class Pipe:
         """Whether it leads from the client to the server."""
         self.carries_metadata = False
         """Whether it has the answers to fetches of the metadata log."""
+        self.on_sent: Callable[[bytes], None] | None = None
+        """Is called with what is written into it; it only looks."""
         self._is_new = True
         self.sender: SimTransport
         self.receiver: SimTransport
@@ -72,6 +74,8 @@ class Pipe:
             self.receiver.outgoing.carries_metadata = self._network.fetches_metadata(self.receiver.local, data)
         if self._network.observer is not None:
             self._network.observer.on_sent(self, data)
+        if self.on_sent is not None:
+            self.on_sent(data)
         self.unsent.append(data)
         self.unsent_bytes += len(data)
         self.send_unsent()

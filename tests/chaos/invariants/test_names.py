@@ -30,6 +30,7 @@ MODULES = {
         "transactions/leader_log",
         "transactions/transaction_checker",
     ),
+    "groups and committed offsets": ("groups/group_answers", "groups/group_checker", "groups/group_log"),
     "clients": ("client_invariants",),
 }
 OF_CLIENTS = {

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from support.chaos.access_mutants import ACCESS_MUTANTS
+from support.chaos.group_mutants import GROUP_MUTANTS
 from support.chaos.mutants import MUTANTS, Mutant, replacing
 from support.chaos.transaction_mutants import TRANSACTION_MUTANTS
 
@@ -314,4 +315,4 @@ PROMISE_MUTANTS = (
     ),
 )
 
-ALL_MUTANTS = (*MUTANTS, *TRANSACTION_MUTANTS, *ACCESS_MUTANTS, *PROMISE_MUTANTS)
+ALL_MUTANTS = (*MUTANTS, *TRANSACTION_MUTANTS, *GROUP_MUTANTS, *ACCESS_MUTANTS, *PROMISE_MUTANTS)

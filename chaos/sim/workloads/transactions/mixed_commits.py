@@ -1,8 +1,8 @@
 """Offsets of one group that several producers and a client without transactions commit, in the simulator.
 
-Two transactions and plain commits name the same partition. The transactions end in any order, and whichever commit came
-last of those that take effect is what the group has then, in the order in which they were answered: an offset is not
-replaced by one that was committed before it, and whose transaction ends later.
+Two transactions, in which it may be committed twice, and plain commits name the same partition. The transactions end in
+any order, and whichever commit came last of those that take effect is what the group has then, in the order in which
+they were answered: an offset is not replaced by one that was committed before it, and whose transaction ends later.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _COMMIT = 8
 _PRODUCERS = 2
 _PAUSE_S = 0.05
 _TIMEOUT_MS = 60_000
-_PLAIN_PROBABILITY = 0.6
+_AGAIN_PROBABILITY = 0.3
+_PLAIN_PROBABILITY = 0.4
 _ABORT_PROBABILITY = 0.3
 
 
@@ -80,7 +81,8 @@ class MixedCommits:
         lost_before = self._lost_answers
         commits: list[tuple[TransactionalProducer | None, int]] = []
         self._is_certain = True
-        for producer in rng.sample(self._producers, _PRODUCERS):
+        again = [producer for producer in self._producers if rng.random() < _AGAIN_PROBABILITY]
+        for producer in rng.sample([*self._producers, *again], _PRODUCERS + len(again)):
             offset = self._take_offset()
             await producer.send_offsets(_GROUP, self._context.topic, {0: offset})
             commits.append((producer, offset))

@@ -1,0 +1,48 @@
+"""Scenarios for coordinators of groups that lose touch with the other replicas of `__consumer_offsets`.
+
+"lone-coordinators": a coordinator is alone in the ISR and then cut off, while a replica of the ELR takes over; and a
+replica is elected that has records which nobody can commit for longer than a coordinator waits at a time. In both,
+clients go on asking every broker for offsets, and none may be answered what is old or not committed.
+
+"slow-assignments": members come and go, in either protocol, faster than the assignments of their group get to the log.
+"""
+
+from __future__ import annotations
+
+from .faults.fault import FaultKind
+from .scenario import Scenario
+from .workloads.groups.hasty_group import SETTINGS as HASTY_GROUP_SETTINGS
+
+_SHORT_TIMES = {
+    "replica.lag.time.max.ms": "600",
+    "replica.fetch.wait.max.ms": "150",
+    "broker.session.timeout.ms": "1000",
+    "broker.heartbeat.interval.ms": "150",
+}
+
+GROUP_SCENARIOS = (
+    Scenario(
+        "lone-coordinators",
+        "a coordinator of groups is left alone in the ISR and cut off, or elected where nobody is left to commit",
+        kinds=(FaultKind.LEFT_ALONE, FaultKind.OTHERS_KILLED),
+        targets=("n1", "n2", "n3"),
+        fixed_targets={FaultKind.LEFT_ALONE: "coordinator"},
+        controllers=3,
+        faults_s=24.0,
+        mean_gap_s=8.0,
+        mean_duration_s=14.0,
+        one_at_a_time=True,
+        workloads=("offset register",),
+        properties={**_SHORT_TIMES, "offsets.topic.num.partitions": "1"},
+    ),
+    Scenario(
+        "slow-assignments",
+        "members of a group come and go while the records of their assignments are slow",
+        kinds=(*(FaultKind.CUT,) * 3, *(FaultKind.PAUSE,) * 2, FaultKind.SLOW_LINK, FaultKind.KILL),
+        targets=("coordinator", "coordinator", "n1", "n2", "n3"),
+        controllers=3,
+        mean_gap_s=0.4,
+        workloads=("hasty group",),
+        properties={**HASTY_GROUP_SETTINGS, "offsets.topic.num.partitions": "1"},
+    ),
+)

@@ -1,0 +1,253 @@
+"""What coordinators of groups answer to clients, found in the bytes of the simulated connections.
+
+At the moment of the answer a commit stands in committed records, as do the assignment of a SyncGroup and the epoch and
+assignment of a heartbeat ("what a coordinator of groups has answered is committed"). What SyncGroup gives a member is
+what the leader of its generation has sent in that generation ("an assignment is what its leader has sent"). A stable
+offset is none that another one had replaced before it was asked for, also where the coordinator is cut off and another
+broker leads already ("a stable offset is not older than its request"); other offsets are or were committed ("no offset
+is answered that was not committed").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from .....broker.groups.classic.consumer_protocol import read_assignment
+from .....broker.groups.records.offset_and_classic_records import OffsetAndMetadata, OffsetKey
+from .....wire.api_keys import ApiKey
+from .....wire.codec import Struct, decode_request, decode_response
+from .....wire.errors import WireFormatError
+from .....wire.frames import parse_request_header, parse_response_header
+from .....wire.types import TopicPartition
+from ...kernel.transport import Pipe
+from ...replay.message_recorder import FrameSplitter
+from ..invariant_broken import InvariantBroken
+from .group_log import GroupLog, WrittenOffset
+
+_LEAVE_EPOCH = -1
+_ASKED = frozenset(
+    {
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.TXN_OFFSET_COMMIT,
+        ApiKey.OFFSET_FETCH,
+        ApiKey.SYNC_GROUP,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    }
+)
+_REMOVES = frozenset({ApiKey.OFFSET_DELETE, ApiKey.DELETE_GROUPS})
+_KEYS = {int(key).to_bytes(2, "big") for key in _ASKED | _REMOVES}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request, and up to where the logs were committed when it was sent."""
+
+    api_key: ApiKey
+    version: int
+    request: Struct
+    ends: Mapping[object, int]
+
+
+@dataclass(slots=True)
+class _Connection:
+    """One connection of a client with a broker."""
+
+    requests: FrameSplitter = field(default_factory=FrameSplitter)
+    responses: FrameSplitter = field(default_factory=FrameSplitter)
+    asked: dict[bytes, Asked] = field(default_factory=dict)
+    """By correlation id."""
+
+
+class GroupAnswers:
+    """Watches connections. `logs` are the logs by partition of the topic; `may_be_another` is true for a topic whose
+    name may stand for another topic than before, so that its offsets may be gone."""
+
+    def __init__(self, logs: Mapping[object, GroupLog], may_be_another: Callable[[str], bool]) -> None:
+        self._logs = logs
+        self._may_be_another = may_be_another
+        self.answered: list[tuple[Asked, Struct]] = []
+        """What was answered and is not judged yet."""
+        self._plans: dict[tuple[str, int], list[dict[str, bytes]]] = {}
+        """By group and generation, the assignments that leaders have sent."""
+        self.removals_asked: dict[str, None] = {}
+        """The groups of which a client has asked to remove something."""
+
+    # ---------------------------------------------------------------- connections
+
+    def watch(self, there: Pipe, back: Pipe) -> None:
+        """Watch a new connection: its requests and its responses."""
+        connection = _Connection()
+        there.on_sent = lambda data: self._on_requests(connection, data)
+        back.on_sent = lambda data: self._on_responses(connection, data)
+
+    def _on_requests(self, connection: _Connection, data: bytes) -> None:
+        for frame, _ in connection.requests.feed(data):
+            if frame[:2] not in _KEYS:
+                continue
+            try:
+                header, body_at = parse_request_header(frame)
+                request = decode_request(header.api_key, header.api_version, frame, body_at)
+            except (WireFormatError, ValueError):
+                continue  # the broker says so
+            key = ApiKey(header.api_key)
+            if key in _REMOVES:
+                removed = request.groups_names if key is ApiKey.DELETE_GROUPS else [request.group_id]
+                self.removals_asked |= dict.fromkeys(removed)
+                continue
+            ends = {partition: log.end_offset for partition, log in self._logs.items()}
+            connection.asked[frame[4:8]] = Asked(key, header.api_version, request, ends)
+            if key is ApiKey.SYNC_GROUP and request.assignments:
+                self._note_plan(request)
+
+    def _note_plan(self, request: Struct) -> None:
+        plan = {one.member_id: bytes(one.assignment) for one in request.assignments}
+        self._plans.setdefault((request.group_id, request.generation_id), []).append(plan)
+
+    def _on_responses(self, connection: _Connection, data: bytes) -> None:
+        for frame, _ in connection.responses.feed(data):
+            asked = connection.asked.pop(frame[:4], None)
+            if asked is not None:
+                _, body_at = parse_response_header(asked.api_key, asked.version, frame)
+                response = decode_response(asked.api_key, asked.version, frame, body_at)
+                self.answered.append((asked, response))
+
+    # ---------------------------------------------------------------- judgement
+
+    def forget(self) -> None:
+        """A process has ended in the midst of an event: what it has just answered is not judged."""
+        self.answered.clear()
+
+    def check(self) -> None:
+        """Judge what was answered in the event that has just run. Raises `InvariantBroken`."""
+        answered, self.answered = self.answered, []
+        for asked, response in answered:
+            match asked.api_key:
+                case ApiKey.OFFSET_COMMIT | ApiKey.TXN_OFFSET_COMMIT:
+                    self._check_commit(asked, response)
+                case ApiKey.OFFSET_FETCH:
+                    self._check_fetch(asked, response)
+                case ApiKey.SYNC_GROUP:
+                    self._check_sync(asked.request, response)
+                case _:
+                    self._check_heartbeat(asked, response)
+
+    def _check_commit(self, asked: Asked, response: Struct) -> None:
+        request = asked.request
+        producer_id = request.producer_id if asked.api_key is ApiKey.TXN_OFFSET_COMMIT else -1
+        for topic, rows in zip(request.topics, response.topics, strict=True):
+            name = topic.get("name")
+            for sent, row in zip(topic.partitions, rows.partitions, strict=True):
+                if row.error_code or not name:
+                    continue
+                key = OffsetKey(request.group_id, TopicPartition(name, sent.partition_index))
+                metadata = sent.committed_metadata or ""
+                wanted = sent.committed_offset, sent.get("committed_leader_epoch", -1), metadata, producer_id
+                found = [
+                    (log, written.position)
+                    for partition, log in self._logs.items()
+                    for written in log.written.get(key, ())
+                    if _says(written) == wanted and written.position >= asked.ends.get(partition, 0)
+                ]
+                detail = f"{key}: {wanted} of member {request.get('member_id', '')!r}"
+                if not found:
+                    raise InvariantBroken("what a coordinator of groups has answered is committed", detail)
+                self._check_member(request, found, detail)
+
+    def _check_member(self, request: Struct, found: Sequence[tuple[GroupLog, int]], detail: str) -> None:
+        """The commit is one of these records: one of them must have been allowed to its member."""
+        member_id = request.get("member_id", "")
+        epoch = request.get("generation_id_or_member_epoch", request.get("generation_id", -1))
+        if not member_id or epoch < 0:
+            return
+        reasons = [log.why_not_allowed(request.group_id, member_id, epoch, position) for log, position in found]
+        if None not in reasons:
+            raise InvariantBroken("who commits is in the present epoch", f"{detail} in epoch {epoch}: {reasons[0]}")
+
+    def _check_fetch(self, asked: Asked, response: Struct) -> None:
+        is_stable = bool(asked.request.get("require_stable", False))
+        for group in response.groups if "groups" in response else (response,):
+            group_id = group.get("group_id") or asked.request.group_id
+            if group.get("error_code", 0):
+                continue
+            for topic in group.topics:
+                for row in topic.partitions if topic.get("name") else ():
+                    if not row.error_code:
+                        key = OffsetKey(group_id, TopicPartition(topic.name, row.partition_index))
+                        answer = row.committed_offset, row.get("committed_leader_epoch", -1), row.metadata or ""
+                        self._check_offset(asked, key, answer, is_stable=is_stable)
+
+    def _check_offset(self, asked: Asked, key: OffsetKey, answer: tuple[int, int, str], *, is_stable: bool) -> None:
+        if answer[0] < 0 and self._may_be_another(key.topic_partition.topic):
+            return
+        known = [(asked.ends.get(partition, 0), log) for partition, log in self._logs.items() if key in log.in_force]
+        fresh = [_of(value) for end_offset, log in known for value in log.values_since(key, end_offset)]
+        former = [_of(one.value) for _, log in known for one in log.in_force[key]]
+        detail = f"{key}: {answer} is answered"
+        if is_stable and any(
+            log.is_unstable(key, asked.ends.get(partition, 0)) for partition, log in self._logs.items()
+        ):
+            raise InvariantBroken("no stable offset is answered while a transaction may change it", detail)
+        if answer in (fresh or [_of(None)]):
+            return
+        if answer not in (_of(None), *former):
+            raise InvariantBroken("no offset is answered that was not committed", f"{detail}; committed {former[-3:]}")
+        if is_stable:
+            detail = f"{detail}; committed since the request {fresh}"
+            raise InvariantBroken("a stable offset is not older than its request", detail)
+
+    def _check_sync(self, request: Struct, response: Struct) -> None:
+        if response.error_code:
+            return
+        group_id, member_id, generation = request.group_id, request.member_id, request.generation_id
+        given = bytes(response.assignment)
+        was_consumer_group = False
+        for log in self._logs.values():
+            was_consumer_group = was_consumer_group or group_id in log.consumer
+            records = [one for _, one in log.generations.get(group_id, ()) if one is not None]
+            members = [one for group in records if group.generation == generation for one in group.members]
+            if any((one.member_id, one.assignment) == (member_id, given) for one in members):
+                break
+            partitions = sorted(index for _, index in read_assignment(given)[0]) if was_consumer_group else []
+            if any(
+                current is not None
+                and current.member_epoch == generation
+                and sorted(index for _, index in current.assigned) == partitions
+                for _, current in log.assignments.get((group_id, member_id), ())
+            ):
+                return  # the coordinator has assigned
+        else:
+            detail = f"{group_id}: the assignment of {member_id} in generation {generation}"
+            raise InvariantBroken("what a coordinator of groups has answered is committed", detail)
+        plans = self._plans.get((group_id, generation), [])
+        if not was_consumer_group and given not in [plan.get(member_id, b"") for plan in plans]:
+            detail = f"{group_id}: {member_id} in generation {generation} got {given!r}, sent were {plans}"
+            raise InvariantBroken("an assignment is what its leader has sent", detail)
+
+    def _check_heartbeat(self, asked: Asked, response: Struct) -> None:
+        if response.error_code:
+            return
+        request, epoch = asked.request, response.member_epoch
+        member_id = response.member_id or request.member_id
+        given = None
+        if response.assignment is not None:
+            rows = response.assignment.topic_partitions
+            given = sorted((row.topic_id, index) for row in rows for index in row.partitions)
+        for partition, log in self._logs.items():
+            for position, current in log.assignments.get((request.group_id, member_id), ()):
+                if current is None:
+                    if epoch == _LEAVE_EPOCH and position >= asked.ends.get(partition, 0):
+                        return
+                elif current.member_epoch == epoch and given in (None, sorted(current.assigned)):
+                    return
+        detail = f"{request.group_id}: {member_id} in epoch {epoch} with {given}"
+        raise InvariantBroken("what a coordinator of groups has answered is committed", detail)
+
+
+def _says(written: WrittenOffset) -> tuple[int, int, str, int] | None:
+    value = written.value
+    return None if value is None else (value.offset, value.leader_epoch, value.metadata, written.producer_id)
+
+
+def _of(value: OffsetAndMetadata | None) -> tuple[int, int, str]:
+    return (-1, -1, "") if value is None else (value.offset, value.leader_epoch, value.metadata)

@@ -1,0 +1,248 @@
+"""What coordinators of groups answer is judged where the bytes pass: by the committed records, and by the requests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.chaos.offsets_topic import GROUP, KEY, TOPIC_ID, OffsetsTopic, classic, epochs, member
+
+from raftwerk.broker.groups.classic.consumer_protocol import write_assignment
+from raftwerk.broker.groups.records.consumer_group_records import member_tombstones
+from raftwerk.broker.groups.records.offset_and_classic_records import classic_group_record
+from raftwerk.chaos.sim.invariants.groups.group_answers import GroupAnswers
+from raftwerk.chaos.sim.invariants.invariant_broken import InvariantBroken
+from raftwerk.wire.api_keys import ApiKey
+from raftwerk.wire.codec import encode_request, encode_response
+from raftwerk.wire.frames import RequestHeader
+from raftwerk.wire.frames import encode_request as request_frame
+from raftwerk.wire.frames import encode_response as response_frame
+
+NOT_COMMITTED = "what a coordinator of groups has answered is committed"
+STALE = "a stable offset is not older than its request"
+UNCOMMITTED = "no offset is answered that was not committed"
+UNSTABLE = "no stable offset is answered while a transaction may change it"
+OTHER_PLAN = "an assignment is what its leader has sent"
+OLD_EPOCH = "who commits is in the present epoch"
+
+
+class _Pipe:
+    """One direction of a connection."""
+
+    on_sent: Any = None
+
+
+class Client:
+    """A client whose requests and answers are watched, and the partition of the group."""
+
+    def __init__(self) -> None:
+        self.topic = OffsetsTopic()
+        self.answers = GroupAnswers({0: self.topic.log}, lambda topic: False)
+        self._there, self._back = _Pipe(), _Pipe()
+        self.answers.watch(self._there, self._back)  # type: ignore[arg-type]
+        self._number = 0
+
+    def ask(self, api: ApiKey, version: int, fields: dict[str, Any]) -> int:
+        """Send a request, in two pieces; returns its number."""
+        self._number += 1
+        header = RequestHeader(api, version, self._number, "c")
+        frame = b"".join(bytes(part) for part in request_frame(header, encode_request(api, version, fields)))
+        self._there.on_sent(frame[:7])
+        self._there.on_sent(frame[7:])
+        return self._number
+
+    def answer(self, number: int, api: ApiKey, version: int, fields: dict[str, Any]) -> None:
+        """Answer a request, which is judged at once. Raises `InvariantBroken`."""
+        parts = response_frame(api, version, number, encode_response(api, version, fields))
+        self._back.on_sent(b"".join(bytes(part) for part in parts))
+        self.answers.check()
+
+    def commit(self, offset: int, member_id: str = "", epoch: int = -1) -> int:
+        who = {"group_id": GROUP, "generation_id_or_member_epoch": epoch, "member_id": member_id}
+        return self.ask(ApiKey.OFFSET_COMMIT, 8, {**who, "topics": _topics(committed_offset=offset)})
+
+    def committed(self, number: int, code: int = 0) -> None:
+        self.answer(number, ApiKey.OFFSET_COMMIT, 8, {"topics": _topics(error_code=code)})
+
+    def fetch(self, *, stable: bool = True) -> int:
+        topics = [{"name": KEY.topic_partition.topic, "partition_indexes": [0]}]
+        groups = [{"group_id": GROUP, "topics": topics}]
+        return self.ask(ApiKey.OFFSET_FETCH, 8, {"groups": groups, "require_stable": stable})
+
+    def fetched(self, number: int, offset: int) -> None:
+        groups = [{"group_id": GROUP, "topics": _topics(committed_offset=offset, metadata="")}]
+        self.answer(number, ApiKey.OFFSET_FETCH, 8, {"groups": groups})
+
+    def sync(self, member_id: str, generation: int, plan: dict[str, bytes]) -> int:
+        assignments = [{"member_id": one, "assignment": given} for one, given in plan.items()]
+        fields = {"group_id": GROUP, "generation_id": generation, "member_id": member_id, "assignments": assignments}
+        return self.ask(ApiKey.SYNC_GROUP, 5, fields)
+
+    def synced(self, number: int, assignment: bytes, code: int = 0) -> None:
+        self.answer(number, ApiKey.SYNC_GROUP, 5, {"error_code": code, "assignment": assignment})
+
+    def beat(self, member_id: str, epoch: int) -> int:
+        return self.ask(
+            ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, {"group_id": GROUP, "member_id": member_id, "member_epoch": epoch}
+        )
+
+    def told(self, number: int, epoch: int, assigned: tuple[int, ...] | None) -> None:
+        rows = (
+            None if assigned is None else {"topic_partitions": [{"topic_id": TOPIC_ID, "partitions": list(assigned)}]}
+        )
+        fields = {"member_id": "a", "member_epoch": epoch, "assignment": rows}
+        self.answer(number, ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, fields)
+
+
+def _topics(**fields: Any) -> list[dict[str, Any]]:
+    return [{"name": KEY.topic_partition.topic, "partitions": [{"partition_index": 0, **fields}]}]
+
+
+def test_a_commit_is_committed_when_it_is_answered() -> None:
+    client = Client()
+    number = client.commit(5)
+    client.topic.commit(5)
+    client.committed(number)
+    client.committed(client.commit(6), code=16)
+    with pytest.raises(InvariantBroken, match=NOT_COMMITTED):
+        client.committed(client.commit(6))
+
+
+def test_an_earlier_commit_of_the_same_offset_is_another_one() -> None:
+    client = Client()
+    client.topic.commit(5)
+    with pytest.raises(InvariantBroken, match=NOT_COMMITTED):
+        client.committed(client.commit(5))
+
+
+def test_a_commit_in_a_transaction_is_one_of_its_producer() -> None:
+    client = Client()
+    fields = {"transactional_id": "t", "group_id": GROUP, "producer_id": 8, "topics": _topics(committed_offset=5)}
+    for producer in (8, 9):
+        number = client.ask(ApiKey.TXN_OFFSET_COMMIT, 3, {**fields, "producer_id": 8})
+        client.topic.commit(5, producer=producer)
+        if producer == 8:
+            client.answer(number, ApiKey.TXN_OFFSET_COMMIT, 3, {"topics": _topics(error_code=0)})
+            continue
+        with pytest.raises(InvariantBroken, match=NOT_COMMITTED):
+            client.answer(number, ApiKey.TXN_OFFSET_COMMIT, 3, {"topics": _topics(error_code=0)})
+
+
+def test_a_commit_of_a_former_generation() -> None:
+    client = Client()
+    client.topic.append(classic(4, {"a": b""}))
+    number = client.commit(5, "a", 4)
+    client.topic.commit(5)
+    client.committed(number)
+    number = client.commit(6, "a", 3)
+    client.topic.commit(6)
+    with pytest.raises(InvariantBroken, match=OLD_EPOCH):
+        client.committed(number)
+
+
+def test_a_stable_offset_is_as_new_as_its_request() -> None:
+    client = Client()
+    client.topic.commit(5)
+    before = client.fetch()
+    client.topic.commit(6)
+    after, unstable = client.fetch(), client.fetch(stable=False)
+    client.fetched(before, 5)
+    client.fetched(unstable, 5)
+    with pytest.raises(InvariantBroken, match=STALE):
+        client.fetched(after, 5)
+
+
+def test_no_offset_is_the_answer_where_nothing_is_committed() -> None:
+    client = Client()
+    number = client.fetch()
+    client.topic.commit(5)
+    client.fetched(number, -1)
+    with pytest.raises(InvariantBroken, match=STALE):
+        client.fetched(client.fetch(), -1)
+
+
+@pytest.mark.parametrize("stable", [True, False])
+def test_an_offset_that_was_never_committed(stable: bool) -> None:
+    client = Client()
+    client.topic.commit(5)
+    with pytest.raises(InvariantBroken, match=UNCOMMITTED):
+        client.fetched(client.fetch(stable=stable), 6)
+
+
+def test_an_offset_that_a_transaction_may_change() -> None:
+    client = Client()
+    client.topic.commit(5)
+    client.topic.commit(6, producer=8)
+    client.fetched(client.fetch(stable=False), 5)
+    with pytest.raises(InvariantBroken, match=UNSTABLE):
+        client.fetched(client.fetch(), 5)
+
+
+def test_an_assignment_is_committed_and_what_the_leader_sent() -> None:
+    client = Client()
+    leader, other = client.sync("a", 4, {"a": b"0", "b": b"1"}), client.sync("b", 4, {})
+    client.synced(client.sync("b", 4, {}), b"", code=27)
+    client.topic.append(classic(4, {"a": b"0", "b": b"1"}))
+    client.synced(leader, b"0")
+    client.synced(other, b"1")
+
+
+def test_an_assignment_of_a_former_generation() -> None:
+    client = Client()
+    client.sync("a", 3, {"a": b"0"})
+    client.topic.append(classic(3, {"a": b"0"}))
+    with pytest.raises(InvariantBroken, match=NOT_COMMITTED):
+        client.synced(client.sync("a", 4, {"a": b"1"}), b"0")
+
+
+def test_an_assignment_that_the_leader_did_not_send() -> None:
+    client = Client()
+    number = client.sync("a", 4, {"a": b"0"})
+    client.topic.append(classic(4, {"a": b"2"}))
+    with pytest.raises(InvariantBroken, match=OTHER_PLAN):
+        client.synced(number, b"2")
+
+
+def test_the_coordinator_of_a_consumer_group_assigns_to_classic_members() -> None:
+    client = Client()
+    client.topic.append(classic(3, {"a": b""}))
+    client.topic.append(classic_group_record(GROUP, None), *epochs(4), *member("a", 4, (0, 2)))
+    number = client.sync("a", 4, {"a": b"0"})
+    client.synced(number, write_assignment(1, [("t", 0), ("t", 2)]))
+    with pytest.raises(InvariantBroken, match=NOT_COMMITTED):
+        client.synced(client.sync("a", 4, {}), write_assignment(1, [("t", 1)]))
+
+
+def test_a_heartbeat_tells_of_a_committed_epoch_and_assignment() -> None:
+    client = Client()
+    client.topic.append(*epochs(4), *member("a", 4, (0, 2)))
+    client.told(client.beat("a", 4), 4, None)
+    client.told(client.beat("a", 3), 4, (0, 2))
+    with pytest.raises(InvariantBroken, match=NOT_COMMITTED):
+        client.told(client.beat("a", 4), 5, None)
+    with pytest.raises(InvariantBroken, match=NOT_COMMITTED):
+        client.told(client.beat("a", 4), 4, (0, 1))
+
+
+def test_a_member_has_left_when_that_is_answered() -> None:
+    client = Client()
+    client.topic.append(*epochs(4), *member("a", 4, (0,)))
+    number = client.beat("a", -1)
+    client.topic.append(*member_tombstones(GROUP, "a"), *epochs(5))
+    client.told(number, -1, None)
+    with pytest.raises(InvariantBroken, match=NOT_COMMITTED):
+        client.told(client.beat("a", -1), -1, None)
+
+
+def test_answers_of_an_event_that_was_interrupted_are_not_judged() -> None:
+    client = Client()
+    parts = response_frame(
+        ApiKey.OFFSET_COMMIT,
+        8,
+        client.commit(5),
+        encode_response(ApiKey.OFFSET_COMMIT, 8, {"topics": _topics(error_code=0)}),
+    )
+    client._back.on_sent(b"".join(bytes(part) for part in parts))
+    assert client.answers.answered
+    client.answers.forget()
+    client.answers.check()

@@ -1,0 +1,80 @@
+"""Slips in the coordinator of groups that do harm only by a rare coincidence: its specification tells of the step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from support.chaos.mutants import Mutant, replacing
+
+from raftwerk.broker.groups.classic.classic_group import ClassicGroup
+from raftwerk.broker.groups.classic.classic_group_members import ClassicGroupState
+from raftwerk.broker.groups.pending_transactional_offsets import PendingTransactionalOffsets
+from raftwerk.isr.leader.read_confirmations import ReadConfirmations
+from raftwerk.isr.purgatory.delayed_operations import DelayedOperations
+from raftwerk.isr.replica import Replica
+from raftwerk.wire.types import TopicPartition
+
+ORIGINAL_ADD_ALL = PendingTransactionalOffsets.add_all
+ORIGINAL_ON_WRITTEN = ClassicGroup._on_assignment_written
+ORIGINAL_WHEN_COMMITTED = DelayedOperations.when_committed
+
+
+def ask_the_isr_alone(self: ReadConfirmations, replica: Replica) -> set[int]:
+    """Eligible leader replicas, which may be elected too, do not confirm reads."""
+    leader = replica.partition.leader
+    return set() if leader is None else {*leader.isr_state.maximal_isr} - {leader.config.local_id}
+
+
+def commit_at_the_time_out(
+    self: DelayedOperations, topic_partition: TopicPartition, offset: int, timeout_ms: int, done: Any
+) -> None:
+    """What is not committed in time counts as committed."""
+    replica = self._hosted.replicas.get(topic_partition)
+    settled = lambda _: done(replica is not None and replica.is_leader)  # noqa: E731
+    ORIGINAL_WHEN_COMMITTED(self, topic_partition, offset, timeout_ms, settled)
+
+
+def keep_the_first_place(
+    self: PendingTransactionalOffsets, producer_id: int, group_id: str, offsets: Iterable[Any]
+) -> None:
+    """A producer's second commit of an offset does not go behind those of others."""
+    before = {key: list(producers) for key, producers in self._producers.get(group_id, {}).items()}
+    ORIGINAL_ADD_ALL(self, producer_id, group_id, offsets)
+    for key, order in before.items():
+        added = [one for one in self._producers[group_id][key] if one not in order]
+        self._producers[group_id][key] = dict.fromkeys((*order, *added))
+
+
+def take_any_assignment(self: ClassicGroup, tag: Any, error: Any, now_ms: int, wall_ms: int) -> None:
+    """The assignments of a former generation are taken."""
+    if self.state is ClassicGroupState.COMPLETING_REBALANCE:
+        tag = replace(tag, generation=self.generation)
+    ORIGINAL_ON_WRITTEN(self, tag, error, now_ms, wall_ms)
+
+
+GROUP_MUTANTS = (
+    Mutant(
+        "eligible leader replicas do not confirm reads",
+        replacing(ReadConfirmations, "_candidates", ask_the_isr_alone),
+        ("lone-coordinators",),
+    ),
+    Mutant(
+        "what is not committed in 10 s counts",
+        replacing(DelayedOperations, "when_committed", commit_at_the_time_out),
+        ("lone-coordinators",),
+        known=3,
+    ),
+    Mutant(
+        "a second commit in a transaction keeps its old place",
+        replacing(PendingTransactionalOffsets, "add_all", keep_the_first_place),
+        ("passing-topics",),
+    ),
+    Mutant(
+        "an assignment of a former generation is taken",
+        replacing(ClassicGroup, "_on_assignment_written", take_any_assignment),
+        ("slow-assignments",),
+        known=1,
+    ),
+)
