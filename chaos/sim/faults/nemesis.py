@@ -165,7 +165,7 @@ class Nemesis:
             self._at(self._world.now_s + fault.duration_s, undo)
 
     def _start_effect(self, fault: Fault, target: str, other: str) -> Callable[[], None] | None:
-        network, host = self._world.network, self._world.hosts[target]
+        host = self._world.hosts[target]
         match fault.kind:
             case FaultKind.KILL | FaultKind.POWER_LOSS:
                 return self._crash([target], power_loss=fault.kind is FaultKind.POWER_LOSS)
@@ -186,6 +186,25 @@ class Nemesis:
                 return host.resume
             case FaultKind.SLOW_START:
                 return self._start_slowly(host)
+            case FaultKind.COORDINATORS_LOAD:
+                self._cluster.load_coordinators_again(target, fault.duration_s)
+                return None
+            case FaultKind.LEFT_ALONE:
+                return self._leave_alone(target)
+            case FaultKind.OTHERS_KILLED:
+                return self._kill_others(target)
+            case FaultKind.CLOCK_JUMP:
+                host.clock.jump(self._rng.randrange(-_JUMP_MS_MAX, _JUMP_MS_MAX))
+                return None
+            case FaultKind.CLOCK_DRIFT:
+                host.clock.drift(self._rng.uniform(-_DRIFT_MAX, _DRIFT_MAX))
+                return lambda: host.clock.drift(0.0)
+            case _:
+                return self._harm_network(fault, target, other)
+
+    def _harm_network(self, fault: Fault, target: str, other: str) -> Callable[[], None] | None:
+        network = self._world.network
+        match fault.kind:
             case FaultKind.ISOLATE:
                 pairs = [(target, name) for name in self._cluster.names if name != target]
                 return self._cut(pairs + [(there, here) for here, there in pairs])
@@ -214,9 +233,6 @@ class Nemesis:
                 return lambda: network.set_late(target, other, None)
             case FaultKind.SLOW_CLIENTS:
                 return self._slow_clients(target)
-            case FaultKind.COORDINATORS_LOAD:
-                self._cluster.load_coordinators_again(target, fault.duration_s)
-                return None
             case FaultKind.BRIDGE:
                 return self._cut(bridge([target, *(name for name in self._cluster.names if name != target)]))
             case FaultKind.RING:
@@ -227,18 +243,8 @@ class Nemesis:
                 nodes = self._cluster.names if fault.kind is FaultKind.CUT_OFF else ()
                 pairs = [(target, name) for name in (*self._cluster.client_names, *nodes) if name != target]
                 return self._cut(pairs + [(there, here) for here, there in pairs])
-            case FaultKind.LEFT_ALONE:
-                return self._leave_alone(target)
-            case FaultKind.OTHERS_KILLED:
-                return self._kill_others(target)
-            case FaultKind.CLOCK_JUMP:
-                host.clock.jump(self._rng.randrange(-_JUMP_MS_MAX, _JUMP_MS_MAX))
-                return None
-            case FaultKind.CLOCK_DRIFT:
-                host.clock.drift(self._rng.uniform(-_DRIFT_MAX, _DRIFT_MAX))
-                return lambda: host.clock.drift(0.0)
             case _:
-                return self._harm_disk(fault, host)
+                return self._harm_disk(fault, self._world.hosts[target])
 
     def _keep_metadata(self, target: str, duration_s: float, *, is_first: bool = True) -> Callable[[], None]:
         """No other node gets metadata; afterwards all do, and the target dies. Then the same with the next leader."""
