@@ -244,7 +244,10 @@ def _chosen(options: SeedOptions) -> _Chosen:
 
 
 def _shares(revision: str, names: Sequence[str]) -> Mapping[str, float]:
-    found = weights(changed_functions(os.path.dirname(__file__), revision), ReachedCode.load(), names)
+    changed = changed_functions(os.path.dirname(__file__), revision)
+    if not changed:
+        raise NoChangesError(f"no code of the nodes has changed since {revision}: leave out --changed")
+    found = weights(changed, ReachedCode.load(), names)
     if not found:
         raise NoChangesError(f"no scenario is known to run what has changed since {revision}: leave out --changed")
     return found

@@ -48,5 +48,8 @@ def test_what_cannot_be_chosen_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
     change(monkeypatch, "docs/conf.py:f")
     with pytest.raises(click.ClickException, match="no scenario is known to run what has changed since HEAD: leave"):
         sim("--changed")
+    change(monkeypatch)
+    with pytest.raises(click.ClickException, match="no code of the nodes has changed since HEAD: leave"):
+        sim("--changed")
     with pytest.raises(click.UsageError, match="--changed draws a scenario for each seed, and --seed runs all"):
         sim("--changed", "--seed", "7")
