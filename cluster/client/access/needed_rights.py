@@ -115,7 +115,7 @@ class NeededRight(NamedTuple):
         option = f"--{RESOURCE_NOUNS[self.resource_type].replace(' ', '-')}"
         resource = option if self.resource_type is ResourceType.CLUSTER else f"{option} {shlex.quote(self.name)}"
         command = f"raftwerk acls allow {who} {operation_name(self.operation)} {resource}"
-        return f"the right {self} is missing, which an administrator gives by {command}"
+        return f"the right {self} is missing, which an administrator gives by {command}, where no ACL denies it"
 
 
 def missing_right(code: int, asked: Asked | None) -> NeededRight | None:

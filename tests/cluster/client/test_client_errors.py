@@ -58,10 +58,10 @@ def test_a_refusal_names_the_missing_right_and_the_command_that_gives_it(
     error = RefusedError(code, "it", asked=asked)
     assert str(error.missing_right) == right
     told = f"the right {right} is missing, which an administrator gives by raftwerk acls allow"
-    assert str(error).endswith(f"; {told} PRINCIPAL {command}")
+    assert str(error).endswith(f"; {told} PRINCIPAL {command}, where no ACL denies it")
     token = CURRENT_LOGIN.set(ClientLogin(scram_user=("SCRAM-SHA-512", "alice")))
     try:
-        assert str(RefusedError(code, "it", asked=asked)).endswith(f"; {told} alice {command}")
+        assert str(RefusedError(code, "it", asked=asked)).endswith(f"; {told} alice {command}, where no ACL denies it")
     finally:
         CURRENT_LOGIN.reset(token)
 
