@@ -64,7 +64,6 @@ def test_a_follower_that_does_not_have_the_marker_yet() -> None:
     [
         ({COMMITTED: without_records(ORIGINAL[COMMITTED]), ABORT: data(2, 0)}, "is open"),
         ({COMMITTED: ORIGINAL[COMMITTED], ABORT: ORIGINAL[ABORT]}, "ends at 3, it was 1"),
-        ({COMMITTED: without_records(ORIGINAL[COMMITTED]), COMMIT: to_be_removed(ORIGINAL[COMMIT])}, "may go"),
     ],
 )
 def test_a_marker_that_is_missing(kept: dict[int, bytes], what: str) -> None:

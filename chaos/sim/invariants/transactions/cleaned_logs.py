@@ -1,10 +1,11 @@
 """The invariant "compaction leaves the transactions as they were": a cleaned log says the same of what is left in it.
 
-Each batch that remains, and be it empty, belongs to a transaction that ends as it did, at the same marker. A marker may
-go only when no batch of its transaction is left before it: else a replica that reads the log again has the transaction
-open for ever, or takes the next marker of the producer for its own. So it gets a time at which it goes (KIP-534) only
-then. A reader of committed records is shown the records that are left of a transaction if it was committed, and only
-then. And the last epoch of each producer that the log knows is still in it, so that no earlier one can write.
+Each batch that remains, and be it empty, belongs to a transaction that ends as it did, at the same marker. A marker
+may go only when no batch of its transaction is left before it: else a replica that reads the log again has the
+transaction open for ever, or takes the next marker of the producer for its own. When it may go (KIP-534) is not
+judged: a follower has that from its leader, beside batches that the leader has no more. A reader of committed records
+is shown the records that are left of a transaction if it was committed, and only then. And the last epoch of each
+producer that the log knows is still in it, so that no earlier one can write.
 
 In the end "compaction keeps the newest committed record of each key": records of aborted transactions take the place of
 none.
@@ -20,9 +21,6 @@ from .....wire.records import iter_records
 from ....specification.transactions.log_replay import EndedTransaction, LogReplay, Marker
 from ..invariant_broken import InvariantBroken
 from .leader_log import batches_of
-
-_DELETE_HORIZON = 0x40
-"""The attribute of a batch whose base timestamp says when its tombstones or its marker may be removed."""
 
 
 class Span(NamedTuple):
@@ -43,8 +41,6 @@ def check_cleaned(log: PartitionLog, committed: LogReplay, where: str) -> None:
     for header, batch in batches_of(log, log.log_start_offset, min(log.log_end_offset, committed.end_offset)):
         marker = found.follow(header, batch)
         if header.is_control:
-            if header.attributes & _DELETE_HORIZON and marker is not None:
-                _check_horizon(found, header.producer_id, header.last_offset, kept.get(header.producer_id, ()), where)
             hidden.on_control(header.producer_id, header.last_offset, marker)
         elif header.is_transactional:
             is_hidden = hidden.hides(header.producer_id, header.last_offset)
@@ -107,18 +103,6 @@ def _check_epochs(log: PartitionLog, found: LogReplay, committed: LogReplay, whe
         if log.producers.get(producer_id) is not None and (said is None or said.epoch != true.epoch):
             detail = f"{where}: epoch {true.epoch} of producer {producer_id} is gone"
             raise InvariantBroken("compaction leaves the transactions as they were", detail)
-
-
-def _check_horizon(
-    found: LogReplay, producer_id: int, marker_offset: int, kept: Sequence[tuple[int, bool, bool]], where: str
-) -> None:
-    """A marker is to go: no batch of the transaction that it ends is left."""
-    last = found.ended[-1] if found.ended else None
-    if last is not None and (last.producer_id, last.marker_offset) == (producer_id, marker_offset) and kept:
-        detail = (
-            f"{where}: the marker at {marker_offset} of producer {producer_id} may go, the batch at {kept[-1][0]} stays"
-        )
-        raise InvariantBroken("compaction leaves the transactions as they were", detail)
 
 
 def _by_producer(ended: list[EndedTransaction]) -> dict[int, list[EndedTransaction]]:
