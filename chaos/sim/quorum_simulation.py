@@ -26,6 +26,7 @@ from ...wire.frames import encode_response as encode_response_frame
 from ...wire.frames import parse_request_header
 from ...wire.types import SnapshotId
 from .faults.fault import FaultKind
+from .faults.target_cluster import LOG_DIR
 from .invariants.invariant_broken import InvariantBroken
 from .invariants.quorum_invariants import QuorumChecker
 from .invariants.steps.quorum_steps import QuorumStepChecker
@@ -33,7 +34,6 @@ from .kernel.event_loop import ProcessLoop
 from .kernel.world import World
 
 PORT = 9093
-LOG_DIR = "/data"
 _APPEND_EVERY_S = 0.02
 FAULTS = [
     kind

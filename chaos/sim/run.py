@@ -15,6 +15,7 @@ from ...runtime.loop import TaskSet
 from .faults.fault import Fault, FaultKind
 from .faults.fault_drawing import draw_faults
 from .faults.nemesis import Nemesis
+from .faults.target_cluster import LOG_DIR
 from .invariants.client_invariants import History, check_history
 from .invariants.invariant_broken import InvariantBroken
 from .kernel.clock import SimClock
@@ -22,7 +23,7 @@ from .kernel.drawn_constants import small_snapshot_batches
 from .kernel.event_loop import ProcessLoop, SimulationError
 from .kernel.world import World
 from .scenario import Scenario
-from .simulated_cluster import LOG_DIR, ClusterConfig, SimulatedCluster
+from .simulated_cluster import ClusterConfig, SimulatedCluster
 from .workloads.access.access_changes import AccessChanges
 from .workloads.access.login_settings import allows_without_acl
 from .workloads.acks_one import AcksOneLoad

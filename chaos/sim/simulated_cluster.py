@@ -21,6 +21,7 @@ from ...log.state.checkpoints import encode_uuid
 from ...raft.driver.raft_driver import metadata_log_dir
 from ...runtime.ports import Runtime
 from .faults.coordinator_loads import load_while_markers_are_sent
+from .faults.target_cluster import LOG_DIR
 from .invariants.derived.compacted_logs import CompactedLogs
 from .invariants.derived.metadata_images import ImageChecker
 from .invariants.derived.noted_gaps import NotedGapsChecker
@@ -44,7 +45,6 @@ from .kernel.transport import Pipe
 from .kernel.world import World
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
-LOG_DIR = "/data"
 BROKER_PORT = 9092
 CONTROLLER_PORT = 9093
 LOGIN_PORT = 9094

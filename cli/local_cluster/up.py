@@ -286,8 +286,8 @@ def _run(plan: ClusterPlan, options: _UpOptions) -> int:
     check_ports(plan, is_new=is_new, console=None if console is None else console.address)
     make_directory(plan.directory)
     try:
-        with staying_with(plan.directory):
-            return _stay(plan, options, console)
+        with staying_with(plan.directory), EndingSignals() as signals:
+            return _stay(signals, plan, options, console)
     except AnotherUpError as error:
         where = options_of(plan.directory)
         ways = f"raftwerk start{where} starts nodes that are down, raftwerk down{where} ends it"
@@ -309,12 +309,7 @@ def _console_of(plan: ClusterPlan, options: _UpOptions) -> LocalConsole | None:
     return LocalConsole(plan.directory, port, detach=options.detach)
 
 
-def _stay(plan: ClusterPlan, options: _UpOptions, console: LocalConsole | None) -> int:
-    with EndingSignals() as signals:
-        return _stay_until(signals, plan, options, console)
-
-
-def _stay_until(signals: EndingSignals, plan: ClusterPlan, options: _UpOptions, console: LocalConsole | None) -> int:
+def _stay(signals: EndingSignals, plan: ClusterPlan, options: _UpOptions, console: LocalConsole | None) -> int:
     stream = LogStream.of(plan) if options.logs else None
     log_options = ["--log-level", options.log_level, "--log-format", options.log_format]
     supervisor = Supervisor(plan, detach=options.detach, log_options=log_options)

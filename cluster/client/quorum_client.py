@@ -301,7 +301,7 @@ class QuorumClient:
     ) -> Struct:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._client.timeout_s
-        is_broker = self._at_controllers
+        is_checked = self._at_controllers
         while True:
             voters: Mapping[int, Address] = {}
             try:
@@ -319,9 +319,9 @@ class QuorumClient:
                 code = _code_of(answer)
                 if code not in _TEMPORARY:
                     return answer
-                if not is_broker:
+                if not is_checked:
                     await self._check_brokers()
-                    is_broker = True
+                    is_checked = True
                 reason = RefusedError(code, "the quorum")
                 voters = _endpoints(answer) if _knows_no_leader(answer) else {}
             if loop.time() > deadline:

@@ -40,7 +40,7 @@ class Progress:
         self._tell_at = now + _TELL_EVERY_S
 
     def begin_anew(self) -> None:
-        """Count from now on, for what the nodes waited for has happened."""
+        """Count the time without progress from now on: what the nodes may have waited for has happened."""
         self._changed_at = dict.fromkeys(self._changed_at, time.monotonic())
 
     def look(self, waiting: Iterable[int]) -> dict[int, float]:

@@ -71,19 +71,17 @@ def drawn(weights: Mapping[str, float], number: int) -> str:
 
 
 def parse(table: str) -> dict[str, Shares]:
-    """The table from its text: a line for each function, with its scenarios in thousandths, such as `voters=620`.
+    """The table from its text: after a line with the names of the scenarios, one for each function.
 
-    If the first line has the names of the scenarios, the others name them by their numbers.
+    That has its scenarios by their numbers among the names, in thousandths: `3=620`.
     """
+    first, *rows = table.splitlines()
+    names = first.split()[1:]
     found: dict[str, Shares] = {}
-    names: list[str] = []
-    for line in table.splitlines():
-        name, *shares = line.split()
-        if name == SCENARIO_NAMES:
-            names = shares
-            continue
+    for row in rows:
+        name, *shares = row.split()
         pairs = (one.split("=") for one in shares)
-        found[name] = {names[int(one)] if names else one: int(thousandths) / 1000 for one, thousandths in pairs}
+        found[name] = {names[int(number)]: int(thousandths) / 1000 for number, thousandths in pairs}
     return found
 
 

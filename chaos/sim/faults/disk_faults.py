@@ -27,12 +27,11 @@ from ....wire.records import BATCH_HEADER_SIZE, iter_headers
 from ..disk.inodes import DiskCopy
 from ..disk.sim_disk import SimDisk
 from ..kernel.world import Host
-from .target_cluster import TargetCluster
+from .target_cluster import LOG_DIR, TargetCluster
 
 USUAL_SYNC_S = (0.0002, 0.002)
 _SLOW_SYNC_S = (0.05, 0.5)
 _LEFT_BYTES_MAX = 4096
-_MAIN_DIR = "/data"
 _METADATA_DIR = "__cluster_metadata-0"
 _DERIVED = (".snapshot", ".txnindex", ".index", ".timeindex", "leader-epoch-checkpoint")
 _SHORT_FILES_MAX = 6
@@ -109,7 +108,7 @@ def _remove_stale_logs(disk: SimDisk, log_dirs: Sequence[str], failed: str) -> N
     repaired = next(one for one in log_dirs if failed == one or failed.startswith(f"{one}/"))
     for name in disk.listdir(repaired):
         topic_id = _topic_id_file(disk, repaired, name)
-        others = (_topic_id_file(disk, one, name) for one in (_MAIN_DIR, *log_dirs) if one != repaired)
+        others = (_topic_id_file(disk, one, name) for one in (LOG_DIR, *log_dirs) if one != repaired)
         if topic_id is not None and topic_id in others:
             disk.remove_tree(f"{repaired}/{name}")
 
@@ -164,8 +163,8 @@ def cut_short(cluster: TargetCluster, host: Host, rng: Random) -> Undo:
 
 def _files(disk: SimDisk, *, is_internal: bool) -> list[str]:
     """The files of all replicas of the topics of clients, or of those of coordinators."""
-    partitions = [name for name in disk.listdir(_MAIN_DIR) if "-" in name and name != _METADATA_DIR]
-    folders = [f"{_MAIN_DIR}/{name}" for name in partitions if name.startswith("__") is is_internal]
+    partitions = [name for name in disk.listdir(LOG_DIR) if "-" in name and name != _METADATA_DIR]
+    folders = [f"{LOG_DIR}/{name}" for name in partitions if name.startswith("__") is is_internal]
     return [f"{folder}/{name}" for folder in folders if disk.is_dir(folder) for name in disk.listdir(folder)]
 
 

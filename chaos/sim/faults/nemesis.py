@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from ..disk.inodes import DiskCopy
@@ -206,8 +206,7 @@ class Nemesis:
         network = self._world.network
         match fault.kind:
             case FaultKind.ISOLATE:
-                pairs = [(target, name) for name in self._cluster.names if name != target]
-                return self._cut(pairs + [(there, here) for here, there in pairs])
+                return self._cut(_both_ways(target, self._cluster.names))
             case FaultKind.CUT:
                 return self._cut([(target, other), (other, target)])
             case FaultKind.CUT_ONE_WAY:
@@ -241,8 +240,7 @@ class Nemesis:
                 return self._cut(split(self._cluster.names, self._cluster.client_names, self._rng))
             case FaultKind.CLIENTS_CUT | FaultKind.CUT_OFF:
                 nodes = self._cluster.names if fault.kind is FaultKind.CUT_OFF else ()
-                pairs = [(target, name) for name in (*self._cluster.client_names, *nodes) if name != target]
-                return self._cut(pairs + [(there, here) for here, there in pairs])
+                return self._cut(_both_ways(target, (*self._cluster.client_names, *nodes)))
             case _:
                 return self._harm_disk(fault, self._world.hosts[target])
 
@@ -273,12 +271,11 @@ class Nemesis:
 
     def _leave_alone(self, target: str) -> Callable[[], None]:
         """The ISR shrinks to the target, then another broker is elected that the target does not hear of."""
-        heals = [self._cut([link for name in self._others(target) for link in ((name, target), (target, name))])]
+        heals = [self._cut(_both_ways(target, self._others(target)))]
 
         def cut_all() -> None:
             if heals:
-                nodes = [name for name in self._cluster.names if name != target]
-                heals.append(self._cut([link for name in nodes for link in ((name, target), (target, name))]))
+                heals.append(self._cut(_both_ways(target, self._cluster.names)))
 
         def heal() -> None:
             while heals:
@@ -290,7 +287,7 @@ class Nemesis:
     def _kill_others(self, target: str) -> Callable[[], None]:
         """Before the others die, the target has records of which it does not know that they are committed."""
         network, others = self._world.network, self._others(target)
-        links = [link for name in others for link in ((name, target), (target, name))]
+        links = _both_ways(target, others)
         for source, receiver in links:
             network.set_latency(source, receiver, _SLOW_S)
         restarts: list[Callable[[], None]] = []
@@ -464,3 +461,9 @@ class Nemesis:
                 self._world.network.accept(source, target)
 
         return heal
+
+
+def _both_ways(target: str, others: Iterable[str]) -> list[tuple[str, str]]:
+    """The links from a host to the others, and from them to it."""
+    links = [(target, name) for name in others if name != target]
+    return links + [(there, here) for here, there in links]

@@ -7,6 +7,9 @@ from typing import Protocol
 
 from ..kernel.world import World
 
+LOG_DIR = "/data"
+"""The log directory of each host that has the metadata log."""
+
 
 class TargetCluster(Protocol):
     """The cluster under faults: whole nodes, or the metadata quorum alone."""

@@ -17,7 +17,7 @@ from ....cluster.client.client_errors import ClientError, is_retriable
 from ....cluster.client.cluster_client import NO_ANSWER, ClusterClient, PartitionView
 from ....wire.api_keys import ApiKey
 from ....wire.client import Connection
-from ....wire.codec import decode_response, encode_request
+from ....wire.codec import Struct, decode_response, encode_request
 from ....wire.compression import Compression
 from ....wire.errors import ErrorCode
 from ....wire.fetch import FetchPartition, FetchRequest, FetchTopic, decode_fetch_response, encode_fetch_request
@@ -27,6 +27,8 @@ from ..invariants.invariant_broken import InvariantBroken
 from ..invariants.partition_invariants import PartitionChecker
 
 _INIT_PRODUCER_ID_VERSION = 4
+_FIND_COORDINATOR_VERSION = 4
+_OF_GROUP = 0
 _PRODUCE_VERSION = 9
 _FETCH_VERSION = 12
 _IN_FLIGHT_MAX = 3
@@ -49,6 +51,22 @@ class ClientContext:
     checker: PartitionChecker
     history: History
     wall_ms: Callable[[], int]
+
+
+async def find_coordinator(
+    cluster: ClusterClient, key: str, *, key_type: int = _OF_GROUP, at: tuple[str, int] | None = None
+) -> Struct:
+    """Who coordinates a group or a transactional id, as any broker says, or the one `at` an address.
+
+    Raises `ClientError`, also where there is no coordinator now, and one of `NO_ANSWER`.
+    """
+    fields = {"key_type": key_type, "coordinator_keys": [key]}
+    api, version = ApiKey.FIND_COORDINATOR, _FIND_COORDINATOR_VERSION
+    asked = cluster.request(api, version, fields) if at is None else cluster.request_at(at, api, version, fields)
+    row: Struct = (await asked).coordinators[0]
+    if row.error_code:
+        raise ClientError(f"no coordinator: {row.error_code}")
+    return row
 
 
 @dataclass(slots=True)

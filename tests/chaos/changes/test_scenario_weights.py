@@ -17,10 +17,11 @@ ROOT = Path(__file__).parents[3]
 NAMES = ("kill", "cut", "voters", "groups")
 CODE = ReachedCode(
     parse(
-        "raft/log.py:Log.append voters=800 kill=200\n"
-        "raft/log.py:Log.cut cut=600\n"
-        "raft/log.py:read kill=500 cut=500\n"
-        "isr/x.py:f gone=1000\n"
+        "scenarios kill cut voters gone\n"
+        "raft/log.py:Log.append 2=800 0=200\n"
+        "raft/log.py:Log.cut 1=600\n"
+        "raft/log.py:read 0=500 1=500\n"
+        "isr/x.py:f 3=1000\n"
     )
 )
 

@@ -60,8 +60,11 @@ class _Connection:
 
 
 class GroupAnswers:
-    """Watches connections. `logs` are the logs by partition of the topic; `may_be_another` is true for a topic whose
-    name may stand for another topic than before, so that its offsets may be gone."""
+    """Watches connections, and judges the answers. `logs` are the logs by partition of `__consumer_offsets`.
+
+    `may_be_another` says of a topic's name whether it may stand for another topic than before. The offsets of the
+    former one may be gone then.
+    """
 
     def __init__(self, logs: Mapping[object, GroupLog], may_be_another: Callable[[str], bool]) -> None:
         self._logs = logs

@@ -20,16 +20,15 @@ from .....controller.metadata.metadata_image import MetadataImage, TopicImage
 from .....isr.partition import Partition
 from .....isr.replica import Replica
 from .....isr.replica_manager import ReplicaManager
-from .....log.errors import StorageError
-from .....wire.records import CorruptBatchError, iter_headers, iter_records
+from .....wire.records import iter_records
 from .....wire.types import TopicPartition
 from ..invariant_broken import InvariantBroken
 from ..partition_invariants import PartitionChecker
+from ..transactions.leader_log import batches_of
 from .group_answers import GroupAnswers
 from .group_log import GroupLog, Removal
 from .group_memory import difference
 
-_READ_BYTES = 1 << 20
 _LOOKS_AGAIN = 20
 """After so many events of its node its replicas are looked up again, though it knows of no other metadata."""
 _EVENTS = 100
@@ -133,20 +132,10 @@ class GroupChecker:
         )
 
     def _read_on(self, replica: Replica, log: GroupLog) -> None:
-        end_offset = replica.high_watermark
-        while log.end_offset < end_offset:
-            try:
-                data = replica.log.read(log.end_offset, _READ_BYTES, end_offset=end_offset)
-                batches = list(iter_headers(data))
-            except (StorageError, CorruptBatchError, OSError):  # its disk has failed
-                return
-            if not batches:
-                return
-            for position, header in batches:
-                if header.next_offset > log.end_offset:
-                    batch = bytes(data[position : position + header.size_bytes])
-                    for removal in log.feed(header, iter_records(batch)):
-                        self._check_removal(removal)
+        for header, batch in batches_of(replica.log, log.end_offset, replica.high_watermark):
+            if header.next_offset > log.end_offset:
+                for removal in log.feed(header, iter_records(batch)):
+                    self._check_removal(removal)
         for topic in log.topics:
             if topic not in self._topic_ids:
                 ids = [one.topic_id for one in self._known(topic) if one is not None]

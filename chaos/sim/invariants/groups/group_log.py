@@ -205,7 +205,7 @@ class GroupLog:
         return found
 
     def values_since(self, key: OffsetKey, end_offset: int) -> list[OffsetAndMetadata | None]:
-        """What may be answered to who asks when the log is committed up to `end_offset`, and is answered now."""
+        """The values that may be answered now to a request that was sent when `end_offset` was the committed end."""
         known = self.in_force.get(key, [])
         before = [one.value for one in known if one.since < end_offset][-1:] or [None]
         return before + [one.value for one in known if one.since >= end_offset]

@@ -2,10 +2,10 @@
 
 Each batch that remains, and be it empty, belongs to a transaction that ends as it did, at the same marker. A marker
 may go only when no batch of its transaction is left before it: else a replica that reads the log again has the
-transaction open for ever, or takes the next marker of the producer for its own. When it may go (KIP-534) is not
-judged: a follower has that from its leader, beside batches that the leader has no more. A reader of committed records
-is shown the records that are left of a transaction if it was committed, and only then. And the last epoch of each
-producer that the log knows is still in it, so that no earlier one can write.
+transaction open for ever, or takes the next marker of the producer for its own. The time at which it goes (KIP-534)
+is not judged: a follower fetches that with the marker, and may still have batches that its leader has removed. A
+reader of committed records is shown the records that are left of a transaction if it was committed, and only then.
+And the last epoch of each producer that the log knows is still in it, so that no earlier one can write.
 
 In the end "compaction keeps the newest committed record of each key": records of aborted transactions take the place of
 none.

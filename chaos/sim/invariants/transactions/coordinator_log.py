@@ -26,7 +26,7 @@ _IN_TIME_S = 0.9 * _WRITE_TIMEOUT_S
 
 @dataclass(slots=True)
 class _Written:
-    """A record in the log. `is_settled`: it was committed in time, so that the coordinator has taken it up."""
+    """A record in the log, the offset after its batch, and when it was appended."""
 
     state: RecordedState | None
     end_offset: int
@@ -110,14 +110,6 @@ class CoordinatorLog:
         if not any(_is_same(memory, state) for state in (*may_be, *also)):
             detail = f"{where}, {transactional_id}: {memory}, the log has {told(may_be[-1])}"
             raise InvariantBroken("the memory of a coordinator is what its log says", detail)
-
-    def why_unsettled(self) -> str | None:
-        """An id whose end is decided and not complete; None if there is none."""
-        for transactional_id, written in self._ids.items():
-            state = written[-1].state
-            if state is not None and state.phase.is_prepared:
-                return f"{transactional_id} is in {told(state)}"
-        return None
 
 
 def told(state: RecordedState | None) -> str:

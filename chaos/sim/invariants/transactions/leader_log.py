@@ -17,7 +17,7 @@ from ....specification.transactions.log_replay import LogReplay, Marker, sequenc
 from ..invariant_broken import InvariantBroken
 from .coordinator_log import CoordinatorLog
 
-READ_BYTES = 1 << 20
+_READ_BYTES = 1 << 20
 
 
 def batches_of(log: PartitionLog, start: int, end: int) -> Iterator[tuple[BatchHeader, bytes]]:
@@ -25,9 +25,9 @@ def batches_of(log: PartitionLog, start: int, end: int) -> Iterator[tuple[BatchH
     offset = max(start, log.log_start_offset)
     while offset < end:
         try:
-            data = log.read(offset, READ_BYTES, end_offset=end)
+            data = log.read(offset, _READ_BYTES, end_offset=end)
             found = list(iter_headers(data))
-        except (StorageError, CorruptBatchError):
+        except (StorageError, CorruptBatchError, OSError):  # its disk has failed, or bits have rotted
             return
         if not found:
             return

@@ -18,7 +18,7 @@ from .....cluster.client.cluster_client import NO_ANSWER
 from .....wire.api_keys import ApiKey
 from .....wire.codec import Struct
 from .....wire.errors import ErrorCode
-from ..clients import ClientContext, TopicClient
+from ..clients import ClientContext, TopicClient, find_coordinator
 
 _GROUP = "hasty"
 _PROTOCOL = {"protocol_type": "hasty", "protocol_name": "any"}
@@ -106,10 +106,7 @@ class _Member:
     async def _ask(self, api: ApiKey, version: int, fields: dict[str, Any]) -> Struct:
         cluster = self.client.cluster
         if self._coordinator is None:
-            found = await cluster.request(ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": [_GROUP]})
-            row = found.coordinators[0]
-            if row.error_code:
-                raise ClientError(f"no coordinator: {row.error_code}")
+            row = await find_coordinator(cluster, _GROUP)
             self._coordinator = row.host, row.port
         return await cluster.request_at(self._coordinator, api, version, {"group_id": _GROUP, **fields})
 

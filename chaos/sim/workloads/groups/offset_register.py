@@ -13,8 +13,7 @@ from typing import Any
 from .....cluster.client.client_errors import ClientError
 from .....cluster.client.cluster_client import NO_ANSWER
 from .....wire.api_keys import ApiKey
-from .....wire.codec import Struct
-from ..clients import ClientContext, TopicClient
+from ..clients import ClientContext, TopicClient, find_coordinator
 
 _GROUP = "register"
 _PARTITIONS = 3
@@ -88,12 +87,7 @@ class OffsetRegister:
 
     async def _find(self, client: TopicClient) -> tuple[str, int]:
         """The coordinator, as any broker says. Raises `ClientError` or one of `NO_ANSWER`."""
-        address = self._context.rng.choice(client.cluster.bootstrap)
-        fields = {"key_type": 0, "coordinator_keys": [_GROUP]}
-        answer: Struct = await client.cluster.request_at(address, ApiKey.FIND_COORDINATOR, 4, fields)
-        row = answer.coordinators[0]
-        if row.error_code:
-            raise ClientError(f"no coordinator: {row.error_code}")
+        row = await find_coordinator(client.cluster, _GROUP, at=self._context.rng.choice(client.cluster.bootstrap))
         return row.host, row.port
 
     async def _commit(self, client: TopicClient, coordinator: tuple[str, int], offset: int) -> int:

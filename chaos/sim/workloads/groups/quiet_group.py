@@ -18,7 +18,7 @@ from .....wire.codec import Struct
 from .....wire.errors import ErrorCode
 from ...invariants.invariant_broken import InvariantBroken
 from ..administrator import TIMEOUT_S
-from ..clients import ClientContext
+from ..clients import ClientContext, find_coordinator
 
 SETTINGS = {
     "offsets.retention.minutes": "1",
@@ -92,10 +92,7 @@ class QuietGroup:
     async def _ask(self, api: ApiKey, version: int, fields: dict[str, Any]) -> Struct:
         """Send a request to the coordinator of the group. Raises `ClientError` and what is in `NO_ANSWER`."""
         await self._cluster.metadata([self._topic])
-        found = await self._cluster.request(ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": [_GROUP]})
-        row = found.coordinators[0]
-        if row.error_code:
-            raise ClientError("no coordinator")
+        row = await find_coordinator(self._cluster, _GROUP)
         return await self._cluster.request_node(row.node_id, api, version, {"group_id": _GROUP, **fields})
 
     async def _join(self) -> bool:

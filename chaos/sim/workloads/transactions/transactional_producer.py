@@ -22,10 +22,9 @@ from .....wire.codec import Struct
 from .....wire.errors import ErrorCode
 from .....wire.records import NewRecord, encode_batch
 from ...invariants.invariant_broken import InvariantBroken
-from ..clients import ClientContext, TopicClient
+from ..clients import ClientContext, TopicClient, find_coordinator
 
 GROUP_KEY, TRANSACTION_KEY = 0, 1
-_FIND_COORDINATOR = 4
 _API_VERSIONS = 4
 _INIT_PRODUCER_ID = 4
 _INIT_THAT_KEEPS = 6
@@ -378,15 +377,8 @@ class TransactionalProducer:
     async def find_coordinator(self, key: tuple[int, str]) -> tuple[str, int]:
         """The address of a coordinator, as one broker says. Raises `ClientError`."""
         cluster = self._topic(self._context.topic).cluster
-        fields = {"key_type": key[0], "coordinator_keys": [key[1]]}
-        if self._asks_any_broker:
-            address = self._context.rng.choice(cluster.bootstrap)
-            answer = await cluster.request_at(address, ApiKey.FIND_COORDINATOR, _FIND_COORDINATOR, fields)
-        else:
-            answer = await cluster.request(ApiKey.FIND_COORDINATOR, _FIND_COORDINATOR, fields)
-        row = answer.coordinators[0]
-        if row.error_code:
-            raise ClientError(f"no coordinator: {row.error_code}")
+        at = self._context.rng.choice(cluster.bootstrap) if self._asks_any_broker else None
+        row = await find_coordinator(cluster, key[1], key_type=key[0], at=at)
         return row.host, row.port
 
     def _judge(self, code: ErrorCode, what: str) -> None:
