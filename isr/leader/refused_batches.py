@@ -87,7 +87,9 @@ class RefusedBatches:
     def check_gap(self, records: memoryview, known: ProducerStateManager, now_ms: int) -> None:
         """Raise NOT_ENOUGH_REPLICAS for a batch that may have overtaken others, sent to the former leader.
 
-        Of a producer that the log does not know, or in a new epoch, the first batch is the one with sequence 0.
+        Of a producer that the log does not know, or in a new epoch, the first batch is the one with sequence 0. If
+        the log does not know the producer because its records are deleted, no batch with sequence 0 comes: the batches
+        are remembered, so that afterwards the first of them is appended first.
         """
         if self._settled_at_ms is None or now_ms > self._settled_at_ms:
             return
@@ -95,6 +97,7 @@ class RefusedBatches:
             if _is_ahead(header, known):
                 sometimes(True, "a batch waited for one before it that may be on its way to the former leader")
                 expected = _expected_sequence(header, known)
+                self.note(records, known, now_ms)
                 raise _expected_first(header, f"{expected} may be on its way to the former leader")
 
 

@@ -156,6 +156,21 @@ def test_after_half_a_minute_nothing_is_on_its_way_any_more() -> None:
     assert not _leaves_gap(refused, _batch(5), known, 31_001)
 
 
+def test_of_a_producer_whose_records_are_deleted_the_first_batch_is_appended_first() -> None:
+    refused, known = RefusedBatches(1_000), ProducerStateManager()
+    for sequence in (94, 95, 97):
+        assert _leaves_gap(refused, _batch(sequence), known, 31_000)
+    assert _is_refused(refused, _batch(97), 31_001)
+    assert not _is_refused(refused, _batch(94), 31_001)
+    assert not _is_refused(refused, _batch(95), 31_001)
+
+
+def test_a_gap_behind_a_producer_that_is_known_is_out_of_order_afterwards() -> None:
+    refused, known = RefusedBatches(1_000), _log_with(_batch(3)).producers
+    assert _leaves_gap(refused, _batch(5), known, 31_000)
+    assert not _is_refused(refused, _batch(6), 31_001)
+
+
 # ------------------------------------------------------------------ before the replica is made
 
 

@@ -3,7 +3,8 @@
 DeleteRecords moves the start of the leader's log, and segments below it are removed. A follower that was away finds its
 end offset below the leader's start offset, and begins again there. About half of the records carry old timestamps, as
 when old data is loaded. Every acked record stays, once and in order, unless its deletion was asked for; no log starts
-after the offset that was asked for.
+after the offset that was asked for. A follower that begins again does not know the producers of deleted records. When
+it leads, a batch that was written, deleted and never acked may come again, as in Apache Kafka (KIP-360).
 """
 
 from __future__ import annotations
@@ -95,7 +96,10 @@ class DeletedRecordsLoad:
                 raise InvariantBroken("every acked record is read", f"{value} acked at {offset}, there is {found}")
         for partition, values in history.consumed.items():
             latest: dict[str, int] = {}
+            deleted_below = self.deleted_below(partition)
             for offset in sorted(values):
+                if offset >= deleted_below > 0:
+                    latest, deleted_below = {}, 0
                 producer, _, text = values[offset].split("/")
                 if int(text) <= latest.get(producer, -1):
                     detail = f"partition {partition} at {offset}: {values[offset]} after {latest[producer]}"
