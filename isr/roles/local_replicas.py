@@ -180,9 +180,7 @@ class LocalReplicas:
             if place is Place.NOWHERE_YET:
                 sometimes(True, "a log was missing, and was created only when the controller knew")
                 reason = (
-                    "turned out to be of another topic"
-                    if is_displaced
-                    else "was in a log directory that does not exist now"
+                    "is gone, or of another topic" if is_displaced else "was in a log directory that does not exist now"
                 )
                 _logger.warning("the log of %s %s; it is created when the controller knows", topic_partition, reason)
                 self._assignments.note((topic_id, topic_partition.partition), registered, LOST)

@@ -187,6 +187,8 @@ class LogDirectory:
         self.is_loaded = False
         self.was_cleanly_shut_down = False
         """Whether the previous shutdown was clean: then no file in it can have come back, or be gone."""
+        self.lost_logs: list[TopicPartition] = []
+        """Partitions whose records were here when the node stopped cleanly, and whose logs were not there any more."""
         self._disk = disk
         self._lock = lock
         self._on_failed = on_failed
@@ -296,6 +298,16 @@ class LogDirectory:
         self._lock.release()
 
     # Opening logs
+
+    def loaded(self) -> None:
+        """All logs that are here are open. Learn whose records were here at the last clean stop, and are gone."""
+        self.is_loaded = True
+        if not self.was_cleanly_shut_down:
+            return
+        every = (self.checkpoints.recovery_points.offsets, self.checkpoints.high_watermarks.offsets)
+        had_records = sorted({tp for offsets in every for tp, offset in offsets.items() if offset})
+        present = (self.logs, self.future_logs, self.duplicate_logs)
+        self.lost_logs = [tp for tp in had_records if not any(tp in logs for logs in present)]
 
     def opening(
         self,

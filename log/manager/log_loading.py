@@ -152,7 +152,7 @@ class LogLoader:
                 self._directories.add_loaded(log_dir, tp, log)
             progress.opened()
             yield PLAIN_STEP
-        log_dir.is_loaded = True
+        log_dir.loaded()
 
     def _is_duplicate(self, tp: TopicPartition, root: str) -> bool:
         """Whether another directory has a log of that name. `LogDirError` unless it is certainly of another topic.

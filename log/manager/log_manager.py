@@ -53,7 +53,7 @@ class LogManager:
         self.metadata_scrubber: LogScrubber | None = None
         """Looks for damage in the metadata log; None before `scrub_metadata_log`."""
         self._displaced: dict[TopicPartition, UUID] = {}
-        """Partitions whose directory held a stray log at a clean start, with their topic ids."""
+        """Partitions in whose place a stray log, or none, was at a clean start, with their topic ids."""
 
     # Start and shutdown
 
@@ -215,9 +215,11 @@ class LogManager:
 
         `wanted` gives the topic id of a partition that this node should have, None for any other partition. Where a
         stray log was displaced that this node left there by a clean shutdown, the partition itself had its data there,
-        or none; in any case an empty log must not pass for its data (`is_displaced`). Stray future logs are removed.
-        Of the logs of several topics of the same name the wanted one is kept.
+        or none; in any case an empty log must not pass for its data (`is_displaced`). No more must it where a log is
+        gone, such as one whose directory somebody removed. Stray future logs are removed. Of the logs of several topics
+        of the same name the wanted one is kept.
         """
+        self._displace_lost_logs(wanted)
         for one in self.directories:
             for tp, log in list(one.duplicate_logs.items()):
                 self._settle_duplicate(one, tp, log.topic_id, wanted(tp))
@@ -233,6 +235,15 @@ class LogManager:
                 _logger.error("%s", error)
         self.future_logs.discard_strays(wanted)
         return [tp for tp, _ in strays]
+
+    def _displace_lost_logs(self, wanted: Callable[[TopicPartition], UUID | None]) -> None:
+        for one in self.directories:
+            for tp in one.lost_logs:
+                expected = wanted(tp)
+                if expected is not None and self.get(tp) is None:
+                    sometimes(True, "the log of a partition was gone after a clean stop")
+                    _logger.error("the log of %s is gone: it was in %s when this node stopped cleanly", tp, one.path)
+                    self._displaced[tp] = expected
 
     def _settle_duplicate(
         self, log_dir: LogDirectory, tp: TopicPartition, topic_id: UUID | None, wanted: UUID | None
@@ -252,7 +263,7 @@ class LogManager:
             self.directories.add_loaded(log_dir, tp, log_dir.duplicate_logs.pop(tp))
 
     def is_displaced(self, tp: TopicPartition, topic_id: UUID) -> bool:
-        """Whether a stray log was in the partition's place that a clean shutdown had left there."""
+        """Whether a stray log, or none, was in the partition's place, where a clean shutdown had left its records."""
         return self._displaced.get(tp) == topic_id
 
     def _rename_away(self, tp: TopicPartition, suffix: str) -> str | None:

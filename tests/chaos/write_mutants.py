@@ -1,7 +1,12 @@
-"""Writes docs/mutants.md: every mutant, and how many seeds it took to find it. Run it as a program."""
+"""Writes docs/mutants.md: every mutant, and how many seeds it took to find it. Run it as a program.
+
+Beside it, `mutant_seeds.txt` gets the run that showed each bug. With `--seeds`, only that is written, and only the runs
+that show their bug no more are looked for anew: which is to be done when the order of events has moved.
+"""
 
 from __future__ import annotations
 
+import argparse
 import multiprocessing
 import os
 import re
@@ -14,6 +19,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
+from support.chaos.mutants import Caught, first_to_catch, runs_from_the_beginning  # noqa: E402
+
 _SEEDS_OF_QUORUMS = 900
 _HEAD = """# Bugs put back in
 
@@ -21,8 +28,9 @@ These tests check the checkers: a patch puts bugs back in, one at a time, which 
 had, and each must be noticed. `python tests/chaos/write_mutants.py` writes this page. The tests are
 `tests/chaos/test_mutants.py` (whole nodes in the simulator), and `tests/raft/test_mutants.py` and
 `tests/raft/test_voter_changes.py` (the quorum's core on a model of the network, with fixed and with changing
-voters). Runs are counted from seed 0 on; the tests begin with a seed that is known to show the bug. A bug that hardly
-any seed shows has a test that drives just that interleaving instead.
+voters). Runs are counted from seed 0 on; the tests begin with the run in `tests/chaos/mutant_seeds.txt` that showed the
+bug, and `write_mutants.py --seeds` looks anew for those that show it no more. A bug that hardly any seed shows has a test
+that drives just that interleaving instead.
 
 Most bugs of transaction coordinators do harm only when somebody decides otherwise later. So the simulator compares
 each marker that a leader appends, and each end that a client is told of, with the decisions that are committed
@@ -48,30 +56,52 @@ def kept(page: Path) -> str:
 
 def rows(processes: int) -> Iterator[str]:
     """One line of the table for each mutant."""
-    from support.chaos.promise_mutants import ALL_MUTANTS
     from support.raft.quorum_mutants import MUTANTS, SNAPSHOT_MUTANTS
 
     from raft import test_voter_changes
 
     quorum = len(MUTANTS) + len(SNAPSHOT_MUTANTS)
-    counts = {_whole: len(ALL_MUTANTS), _quorum: quorum, _voters: len(test_voter_changes.MUTANTS)}
+    counts = {_quorum: quorum, _voters: len(test_voter_changes.MUTANTS)}
     with multiprocessing.get_context("fork").Pool(processes) as pool:
         made = [pool.apply_async(make, (number,)) for make, count in counts.items() for number in range(count)]
+        yield from look_for_whole(processes, anew=True)
         for one in made:
             yield one.get()
 
 
-def _whole(number: int) -> str:
-    from support.chaos.mutants import SEEDS, runs_until_caught
+def look_for_whole(processes: int, *, anew: bool) -> Iterator[str]:
+    """One line for each mutant of whole nodes; their seeds are written. Not anew: runs that show them still stay."""
+    from support.chaos.mutants import MUTANT_SEEDS, remembered_runs
+    from support.chaos.promise_mutants import ALL_MUTANTS
+
+    remembered = {} if anew else remembered_runs()
+    seeds = []
+    with multiprocessing.get_context("fork").Pool(processes) as pool:
+        arguments = [(number, remembered.get(mutant.name)) for number, mutant in enumerate(ALL_MUTANTS)]
+        made = [pool.apply_async(_whole, each) for each in arguments]
+        for mutant, one in zip(ALL_MUTANTS, made, strict=True):
+            found = one.get()
+            where = f"scenario {' or '.join(mutant.scenarios)}" if mutant.scenarios else "a test of that interleaving"
+            if found is None:
+                print(f"NOT SEEN: {mutant.name}", file=sys.stderr, flush=True)
+                yield _row(mutant.name, where, len(list(runs_from_the_beginning(mutant))), "**not seen**")
+                continue
+            print(f"{found.runs} {found.scenario} {found.seed}: {mutant.name}", file=sys.stderr, flush=True)
+            if mutant.scenarios:
+                seeds.append(f"{found.scenario} {found.seed} {mutant.name}\n")
+            said = f"{found.scenario} {found.seed}: {found.failure}" if mutant.scenarios else found.failure
+            yield _row(mutant.name, where, found.runs, said)
+    MUTANT_SEEDS.write_text("".join(seeds), encoding="utf-8")
+
+
+def _whole(number: int, remembered: tuple[str, int] | None) -> Caught | None:
     from support.chaos.promise_mutants import ALL_MUTANTS
 
     mutant = ALL_MUTANTS[number]
     with pytest.MonkeyPatch.context() as patch:
         mutant.apply(patch)
-        found = runs_until_caught(mutant, SEEDS)
-    count, text = found or (len(SEEDS) * len(mutant.scenarios), "**not seen**")
-    where = f"scenario {' or '.join(mutant.scenarios)}" if mutant.scenarios else "a test of that interleaving"
-    return _row(mutant.name, where, count, text)
+        first = [] if remembered is None else [remembered]
+        return first_to_catch(mutant, (*first, *runs_from_the_beginning(mutant)))
 
 
 def _quorum(number: int) -> str:
@@ -117,7 +147,20 @@ def _row(name: str, where: str, count: int, text: str) -> str:
     return f"| {name} | {where} | {count} | {said[:90]} |\n"
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Write the seeds, and unless told otherwise the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("processes", nargs="?", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--seeds", action="store_true", help="write mutant_seeds.txt alone")
+    arguments = parser.parse_args()
+    if arguments.seeds:
+        for _ in look_for_whole(arguments.processes, anew=False):
+            pass
+        return
     page = ROOT / "docs" / "mutants.md"
-    made = "".join(rows(int(sys.argv[1]) if sys.argv[1:] else os.cpu_count() or 1))
+    made = "".join(rows(arguments.processes))
     page.write_text(_HEAD + made + kept(page), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,7 @@
-"""A log with another topic id than its partition is set aside and never deleted; no empty log takes its place."""
+"""A log with another topic id than its partition is set aside and never deleted.
+
+No empty log takes its place, nor that of a log which somebody removed.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +30,8 @@ def world() -> Iterator[World]:
         yield world
 
 
-def started(world: World, nodes: int) -> tuple[SimulatedCluster, ProcessLoop]:
-    cluster = SimulatedCluster(world, ClusterConfig(nodes))
+def started(world: World, nodes: int, controllers: int = 0) -> tuple[SimulatedCluster, ProcessLoop]:
+    cluster = SimulatedCluster(world, ClusterConfig(nodes, controllers))
     cluster.start_all()
     world.network.add_host("client")
     process = ProcessLoop(world.scheduler, "client", world.network)
@@ -172,3 +175,43 @@ def test_the_only_replica_is_not_replaced_and_can_be_put_back(world: World) -> N
     restart(world, cluster)
     process.run_until_complete(decide(), 60.0)
     assert records_in(world, "n1", f"/data/{TOPIC}-0") == 11
+
+
+def test_a_directory_that_was_removed_by_hand_costs_the_other_replica_no_record(world: World) -> None:
+    """The only replica in sync does not lead with an empty log, which the other one would follow."""
+    cluster, process = started(world, 2, controllers=1)
+
+    async def fill() -> None:
+        async with ClusterClient(cluster.bootstrap, timeout_s=3.0) as client:
+            await AdminClient(client).create_topic(NewTopic(TOPIC, 1, 2, {"min.insync.replicas": "1"}))
+            for number in range(10):
+                await append(client, number)
+
+    async def one_is_in_sync() -> None:
+        async with ClusterClient(cluster.bootstrap, timeout_s=3.0) as client:
+            for _ in range(200):
+                if (await leader_and_isr(client))[1] == [1]:
+                    return
+                await asyncio.sleep(0.05)
+            raise AssertionError("the stopped node is in the ISR")
+
+    async def decide() -> None:
+        topics = [{"topic": TOPIC, "partitions": [0]}]
+        fields = {"election_type": 1, "topic_partitions": topics, "timeout_ms": 5000}
+        async with ClusterClient(cluster.bootstrap, timeout_s=3.0) as client:
+            for _ in range(60):
+                assert (await leader_and_isr(client))[0] == -1
+                await asyncio.sleep(0.05)
+            await client.request_node(1, ApiKey.ELECT_LEADERS, 2, fields)
+            await append(client, 10)
+
+    process.run_until_complete(fill(), 60.0)
+    stop(world, cluster, "n2")
+    process.run_until_complete(one_is_in_sync(), 60.0)
+    stop(world, cluster, "n1")
+    world.hosts["n1"].disk.remove_tree(f"/data/{TOPIC}-0")
+    restart(world, cluster)
+    cluster.restart("n2")
+    assert world.scheduler.run_until(lambda: 2 in cluster.ready, 10.0)
+    process.run_until_complete(decide(), 60.0)
+    assert records_in(world, "n2", f"/data/{TOPIC}-0") == 11

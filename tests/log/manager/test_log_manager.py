@@ -279,6 +279,32 @@ def test_a_deleted_partition_leaves_no_trace_in_its_successor() -> None:
     assert [name for name in disk.listdir("/data") if name.startswith("a-0")] == ["a-0"]
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_log_that_is_gone_after_a_clean_stop_is_not_replaced_by_an_empty_one(clean: bool) -> None:
+    runtime, disk = formatted()
+    manager = loaded(runtime)
+    append(manager.create(A, TOPIC_ID), 3)
+    manager.create(B, TOPIC_ID)
+    manager.checkpoint_recovery_points()
+    if clean:
+        manager.shutdown()
+    else:
+        disk.crash(power_loss=False)
+    for tp in (A, B):
+        disk.remove_tree(f"/data/{tp}")
+    manager = loaded(runtime)
+    manager.set_strays_aside(lambda tp: TOPIC_ID)
+    assert manager.is_displaced(A, TOPIC_ID) is clean
+    assert not manager.is_displaced(A, OTHER_ID)
+    assert not manager.is_displaced(B, TOPIC_ID), "it had no records"
+    manager.create(A, TOPIC_ID)
+    assert not manager.is_displaced(A, TOPIC_ID), "the controller knows that it begins empty"
+    manager.shutdown()
+    manager = loaded(runtime)
+    manager.set_strays_aside(lambda tp: TOPIC_ID)
+    assert not manager.is_displaced(A, TOPIC_ID)
+
+
 def test_strays_are_set_aside_and_kept() -> None:
     runtime, disk = formatted()
     manager = loaded(runtime)

@@ -1,15 +1,17 @@
 """Known bugs of replicated logs, as patches on whole nodes: the simulator must find each of them.
 
-Each mutant says which scenarios it is run in. The search begins with a seed that is known to show the bug, and goes on
-from seed 0: a change that moves the order of events makes it take longer, and does no more. A bug that shows only in a
-coincidence which hardly any seed has is driven into just that interleaving instead.
+Each mutant says which scenarios it is run in. The search begins with the run in `tests/chaos/mutant_seeds.txt`, which
+showed the bug when it was last looked for, and goes on from seed 0: a change that moves the order of events makes it
+take longer, and does no more. A bug that shows only in a coincidence which hardly any seed has is driven into just that
+interleaving instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 from support.isr.minimum_changes import higher_minimum_with_a_smaller_isr, lower_minimum_for_a_former_leader
@@ -62,8 +64,7 @@ from raftwerk.wire.errors import ErrorCode
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 Interleaving = Callable[[], str | None]
-SEEDS = range(200)
-"""A bug that none of these shows goes unnoticed."""
+MUTANT_SEEDS = Path(__file__).parents[2] / "chaos" / "mutant_seeds.txt"
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,6 @@ class Mutant:
     name: str
     apply: Patch
     scenarios: tuple[str, ...] = ()
-    known: int = 0
-    """A seed that showed the bug when it was last looked for."""
     interleaving: Interleaving | None = None
     """Run instead of scenarios. It says what is broken; None if nothing is."""
 
@@ -335,13 +334,11 @@ MUTANTS = (
         "commits of any generation are taken",
         replacing(ClassicGroup, "check_commit", lambda *_: ErrorCode.NONE),
         ("classic-groups",),
-        known=26,
     ),
     Mutant(
         "commits of fenced members are taken",
         replacing(consumer_group.ConsumerGroup, "check_commit", lambda *_: ErrorCode.NONE),
         ("groups",),
-        known=4,
     ),
     Mutant(
         "a partition has two readers while it moves",
@@ -352,14 +349,13 @@ MUTANTS = (
         "an upgraded group forgets what its members read",
         replacing(consumer_group, "upgraded_members", forget_who_reads),
         ("migrations",),
-        known=28,
     ),
     Mutant(
         "a controller that ignores failed directories",
         replacing(replica_directories, "newly_failed_directories", lambda *_: []),
         ("dirs",),
     ),
-    Mutant("an exchanged disk goes unnoticed", take_no_notice_of_an_exchanged_disk, ("lost-dir",), known=3),
+    Mutant("an exchanged disk goes unnoticed", take_no_notice_of_an_exchanged_disk, ("lost-dir",)),
     Mutant(
         "a leader counts that was removed (KAFKA-16530)",
         replacing(ProgressTracker, "leader_is_voter", True),
@@ -375,7 +371,6 @@ MUTANTS = (
         "append before truncation (KAFKA-14704)",
         replacing(Replica, "truncate_to_divergence", leave_divergence),
         ("chase", "mixed"),
-        known=1,
     ),
     Mutant(
         "a vote that is not synced", replacing(QuorumStateStore, "write", vote_without_sync), ("power", "leader-crash")
@@ -397,7 +392,6 @@ MUTANTS = (
         "a leader counts a diverging fetch (KAFKA-13141)",
         replacing(Replica, "_divergence", lambda *_: None),
         ("chase", "mixed"),
-        known=1,
     ),
     Mutant(
         "dedupe lost at a leader change",
@@ -421,52 +415,45 @@ MUTANTS = (
         replacing(broker_departures, "remove_broker", every_shutdown_is_clean),
         ("elr",),
     ),
-    Mutant("a failed fsync is believed", believe_failed_fsyncs, ("disk",), known=10),
+    Mutant("a failed fsync is believed", believe_failed_fsyncs, ("disk",)),
     Mutant(
         "a recovery point before its fsync",
         replacing(Durability, "checkpoint_soon", trust_before_the_fsync),
         ("leader-crash",),
-        known=41,
     ),
     Mutant("consumers read what is not committed", replacing(Replica, "read", read_uncommitted), ("kill",)),
     Mutant(
         "a partition moves before its new replicas have it",
         replacing(reassignment, "plan", move_at_once),
         ("moves",),
-        known=2,
     ),
     Mutant(
         "a stale fetch is not fenced (KIP-320)",
         replacing(Partition, "check_leader_epoch", no_fencing),
         ("elections",),
-        known=1,
     ),
     Mutant(
         "divergence after a fast double failover (KIP-279)",
         replacing(Replica, "_divergence", look_at_offsets_only),
         ("elections",),
-        known=77,
     ),
     Mutant("a topic made anew takes up the old one's log (KIP-516)", names_for_ids, ("churn",)),
     Mutant("half-open connections are waited for", wait_at_half_open_connections, ("network",)),
-    Mutant("offsets answered before they are replicated", commit_before_replication, ("groups",), known=25),
+    Mutant("offsets answered before they are replicated", commit_before_replication, ("groups",)),
     Mutant(
         "a form of records is finalized that a controller does not know",
         replacing(features, "_check_voters", lambda image, update, voter_ids: None),
         ("upgrades-apart",),
-        known=1,
     ),
     Mutant(
         "a form of records is finalized that a broker does not know",
         replacing(features, "_check_range", lambda update, who, levels: None),
         ("upgrades",),
-        known=9,
     ),
     Mutant(
         "no snapshot in the older form before the older software",
         replacing(MetadataLoader, "_snapshot_if_due", lambda self, sink, timestamp_ms: None),
         ("upgrades",),
-        known=2,
     ),
     Mutant(
         "the new form is written before it is finalized",
@@ -487,13 +474,11 @@ MUTANTS = (
         "high watermark past a replica that is still in the ISR (KIP-497)",
         replacing(PendingShrinkIsr, "maximal_isr", property(lambda self: self.proposed_isr)),
         ("sessions", "min-isr"),
-        known=4,
     ),
     Mutant(
         "another min.insync.replicas leaves nobody to lead",
         replacing(alter_configs, "clear_elr", empty_every_elr),
         ("min-isr",),
-        known=2,
     ),
     Mutant("roles are taken up before settings", patch_settings, interleaving=higher_minimum),
     Mutant(
@@ -501,24 +486,39 @@ MUTANTS = (
         replacing(MetadataDeltaApplier, "_awaits_role", lambda *_: False),
         interleaving=lower_minimum,
     ),
-    Mutant(
-        "unclean elections", replacing(partition_change.PartitionRules, "goal", unclean_goal), ("few-alive",), known=6
-    ),
+    Mutant("unclean elections", replacing(partition_change.PartitionRules, "goal", unclean_goal), ("few-alive",)),
 )
 
 
-def runs_until_caught(mutant: Mutant, seeds: Iterable[int]) -> tuple[int, str] | None:
-    """How many runs it took, and what the last one found; None if the bug was not found."""
+class Caught(NamedTuple):
+    """How many runs it took to find a bug, the last one's scenario and seed, and what it found."""
+
+    runs: int
+    scenario: str
+    seed: int
+    failure: str
+
+
+def first_to_catch(mutant: Mutant, runs: Iterable[tuple[str, int]]) -> Caught | None:
+    """The first of the runs, each a scenario and a seed, that finds the bug."""
     if mutant.interleaving is not None:
         broken = mutant.interleaving()
-        return None if broken is None else (1, broken)
-    count = 0
-    for seed in seeds:
-        for scenario in mutant.scenarios:
-            count += 1
-            failure = Run(SCENARIOS[scenario], seed).execute().failure
-            if failure is not None:
-                if any(text in failure for text in ("TypeError", "AttributeError", "positional argument")):
-                    raise ValueError(f"the patch does not fit the code: {failure}")
-                return count, f"{scenario} {seed}: {failure}"
+        return None if broken is None else Caught(1, "", 0, broken)
+    for count, (scenario, seed) in enumerate(runs, 1):
+        failure = Run(SCENARIOS[scenario], seed).execute().failure
+        if failure is not None:
+            if any(text in failure for text in ("TypeError", "AttributeError", "positional argument")):
+                raise ValueError(f"the patch does not fit the code: {failure}")
+            return Caught(count, scenario, seed, failure)
     return None
+
+
+def runs_from_the_beginning(mutant: Mutant) -> Iterator[tuple[str, int]]:
+    """Every seed with each of the mutant's scenarios. A bug that none of them shows goes unnoticed."""
+    return ((scenario, seed) for seed in range(200) for scenario in mutant.scenarios)
+
+
+def remembered_runs() -> dict[str, tuple[str, int]]:
+    """By the name of a mutant, the scenario and seed that showed it when it was last looked for."""
+    rows = (line.split(maxsplit=2) for line in MUTANT_SEEDS.read_text(encoding="utf-8").splitlines())
+    return {name: (scenario, int(seed)) for scenario, seed, name in rows}

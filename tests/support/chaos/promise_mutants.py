@@ -223,37 +223,31 @@ PROMISE_MUTANTS = (
         "a replica enters the ISR before it has what is committed",
         replacing(LeaderState, "propose_expand", take_whoever_fetches),
         ("mixed", "kill"),
-        known=34,
     ),
     Mutant(
         "an ISR of a former partition epoch is taken",
         replacing(alter_partition, "_check_epochs", take_any_partition_epoch),
         ("chase",),
-        known=31,
     ),
     Mutant(
         "a truncation leaves producers as they were",
         replacing(PartitionLog, "truncate_to", keep_producers),
         ("kill",),
-        known=12,
     ),
     Mutant(
         "a commit of the epoch before is taken",
         replacing(ConsumerGroup, "check_commit", commit_in_the_epoch_before),
         ("late-commits",),
-        known=13,
     ),
     Mutant(
         "a commit of the generation before is taken",
         replacing(ClassicGroup, "_check_member", commit_while_it_rebalances),
         ("late-commits",),
-        known=2,
     ),
     Mutant(
         "a leader that has missed an epoch refuses batches that overtook others",
         replacing(Replica, "make_leader", no_leader_meanwhile),
         ("stalled-metadata",),
-        known=607,
     ),
     Mutant(
         "what was durable stays durable when the metadata log is cut",
@@ -264,32 +258,27 @@ PROMISE_MUTANTS = (
         "the high watermark of a log that is cut stays where it was",
         replacing(Partition, "on_truncated", lambda self, log_end_offset: None),
         ("unclean",),
-        known=2,
     ),
     Mutant(
         "retention.bytes leaves less than that",
         replacing(partition_log, "count_expired", delete_one_more),
         ("retention",),
-        known=1,
     ),
     Mutant(
         "a segment is as old as its first record",
         replacing(rolling_and_retention, "_is_too_old", look_at_first_records),
         ("retention",),
-        known=2,
     ),
     Mutant(
         "recovery believes that all below the recovery point is there",
         replacing(log_recovery, "resume", believe_the_recovery_point),
         ("lying-disk",),
-        known=4,
     ),
-    Mutant("voters stay when their record is cut off the log", keep_voters, ("voters",), known=12),
+    Mutant("voters stay when their record is cut off the log", keep_voters, ("voters",)),
     Mutant(
         "a new leader counts min.insync.replicas by no replicas",
         replacing(LeaderState, "update_config", count_followers_before),
         ("min-isr",),
-        known=4,
     ),
     Mutant(
         "what recovery has read counts as synced",
@@ -305,13 +294,11 @@ PROMISE_MUTANTS = (
         "a snapshot goes on as the one that replaces it while it is loaded",
         replacing(CommitPublisher, "_publish_snapshot", go_on_with_the_former_snapshot),
         ("kept-metadata",),
-        known=13,
     ),
     Mutant(
         "a follower of a compacted log does not note its gaps at once",
         replacing(PartitionLog, "append_as_follower", append_gaps_without_a_note),
         ("compaction",),
-        known=10,
     ),
 )
 

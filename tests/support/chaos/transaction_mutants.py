@@ -187,7 +187,6 @@ TRANSACTION_MUTANTS = (
         "a commit is answered before it is durable",
         replacing(TransactionCoordinatorShard, "_persist", answer_at_once),
         ("late-transactions",),
-        known=11,
     ),
     Mutant(
         "a coordinator acts on what is not committed when it loads",
@@ -220,37 +219,31 @@ TRANSACTION_MUTANTS = (
         "a new coordinator does not go on with ends (KAFKA-9144)",
         replacing(TransactionCoordinatorShard, "finish_loading", finish_without_markers),
         ("transactions",),
-        known=3,
     ),
     Mutant(
         "a transaction is complete after its first marker",
         replacing(TransactionCoordinatorShard, "on_marked", complete_after_the_first_marker),
         ("transactions",),
-        known=31,
     ),
     Mutant(
         "late answers to the markers of a former transaction count",
         replacing(TransactionCoordinatorShard, "on_marked", take_late_answers),
         ("late-transactions",),
-        known=702,
     ),
     Mutant(
         "a marker that finds no topic counts as written",
         replacing(marker_queues, "_WRITTEN", marker_queues._WRITTEN | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}),
         ("passing-topics",),
-        known=803,
     ),
     Mutant(
         "an emptied batch keeps no marker",
         replacing(CleanedTransactions, "on_data", forget_emptied_batches),
         ("exactly-once-group",),
-        known=702,
     ),
     Mutant(
         "markers are sent once",
         replacing(TransactionMarkerSender, "_finish", send_markers_once),
         ("transaction-failover",),
-        known=6,
     ),
     Mutant(
         "a transaction forgets its first partitions",
@@ -261,7 +254,6 @@ TRANSACTION_MUTANTS = (
         "snapshots without open transactions",
         replacing(ProducerStateManager, "load_snapshot", forget_open_transactions),
         ("transaction-failover",),
-        known=3,
     ),
     Mutant(
         "the recovered producer of a prepared transaction is not recorded (KIP-939)",
@@ -277,7 +269,6 @@ TRANSACTION_MUTANTS = (
         "markers are forgotten while a partition has no leader",
         replacing(TransactionMarkerSender, "on_metadata", lambda *_: None),
         ("leaderless",),
-        known=1,
     ),
     Mutant(
         "offsets of aborted transactions take effect",
@@ -298,13 +289,11 @@ TRANSACTION_MUTANTS = (
         "pending offsets are shown after a load",
         replacing(GroupCoordinatorShard, "replay", show_pending_offsets),
         ("exactly-once",),
-        known=2,
     ),
     Mutant(
         "stable offsets are answered without a confirmation",
         replacing(ReadConfirmations, "confirm", believe_in_leading),
         ("cut-off-coordinators",),
-        known=1,
     ),
     Mutant(
         "a fetch that was under way confirms a stable read",
