@@ -29,8 +29,8 @@ had, and each must be noticed. `python tests/chaos/write_mutants.py` writes this
 `tests/chaos/test_mutants.py` (whole nodes in the simulator), and `tests/raft/test_mutants.py` and
 `tests/raft/test_voter_changes.py` (the quorum's core on a model of the network, with fixed and with changing
 voters). Runs are counted from seed 0 on; the tests begin with the run in `tests/chaos/mutant_seeds.txt` that showed the
-bug, and `write_mutants.py --seeds` looks anew for those that show it no more. A bug that hardly any seed shows has a test
-that drives just that interleaving instead.
+bug, and `write_mutants.py --seeds` looks anew for those that show it no more. A bug that hardly any seed shows has a
+test that drives just that interleaving instead.
 
 Most bugs of transaction coordinators do harm only when somebody decides otherwise later. So the simulator compares
 each marker that a leader appends, and each end that a client is told of, with the decisions that are committed
