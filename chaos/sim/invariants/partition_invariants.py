@@ -171,8 +171,8 @@ class PartitionChecker:
 
     # -- after every event
 
-    def after_event(self, node_id: int) -> None:
-        """Check the node whose event has just run. Raises `InvariantBroken`."""
+    def after_event(self, node_id: int, changed: Sequence[Replica]) -> None:
+        """Check the node whose event has just run, and changed these replicas. Raises `InvariantBroken`."""
         node = self._nodes.get(node_id)
         if node is None:
             return
@@ -189,7 +189,7 @@ class PartitionChecker:
                 if replica not in known:
                     self._check_producers(node_id, replica)
         led: list[LeaderLog] = []
-        for seen in node.seen:
+        for seen in [one for one in node.seen if one.replica in changed] if changed else ():
             replica, partition = seen.replica, seen.replica.partition
             leader = partition.leader
             if leader is not None and leader.leader_epoch != seen.led_epoch and not replica.offline:

@@ -9,6 +9,7 @@ its replicas are not judged.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -76,8 +77,7 @@ class _ObservedReplica:
 
     def is_as_seen(self) -> bool:
         """Whether nothing has happened to it; else what is there now is what was seen."""
-        replica = self.replica
-        partition, log = replica.partition, replica.log
+        partition, log = self.replica.partition, self.replica.log
         end_offset, high_watermark = log.log_end_offset, partition.watermark.offset
         is_same = (
             end_offset == self.end_offset
@@ -157,20 +157,23 @@ class ReplicaStepChecker:
         for partition in self._partitions.values():
             partition.specification.on_log_lost(node_id)
 
-    def after_event(self, node_id: int) -> None:
-        """Check the node whose event has just run. Raises `InvariantBroken`."""
+    def after_event(self, node_id: int) -> list[Replica]:
+        """Check the node whose event has just run; its replicas to which something has happened.
+
+        Raises `InvariantBroken`.
+        """
         node = self._nodes.get(node_id)
         if node is None:
-            return
+            return []
         replicas = list(node.manager.partitions.values())
         if replicas != node.replicas:
             self._update_replicas(node_id, node, replicas)
-        for seen in node.seen:
-            if not seen.is_as_seen() and not seen.replica.offline:
-                try:
+        changed = [seen for seen in node.seen if not seen.is_as_seen()]
+        for seen in changed:
+            if not seen.replica.offline:
+                with suppress(StorageError, OSError):  # its disk has failed, which takes it offline
                     self._observe(node_id, seen)
-                except (StorageError, OSError):  # its disk has failed, which takes it offline
-                    continue
+        return [seen.replica for seen in changed]
 
     def _update_replicas(self, node_id: int, node: _Node, replicas: Sequence[Replica]) -> None:
         known = {seen.replica: seen for seen in node.seen}
