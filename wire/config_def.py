@@ -229,7 +229,8 @@ class ConfigKey:
         if complaint is not None:
             requirement = self.valid.requirement
             reason = f"it must be {requirement}" if requirement else complaint
-            raise InvalidValue(complaint, reason, "change the value, or remove the line for the default")
+            way_out = "change the value" if self.is_required else "change the value, or remove the line for the default"
+            raise InvalidValue(complaint, reason, way_out)
         return value
 
     def parse_for_client(self, text: str) -> Any:

@@ -337,6 +337,7 @@ def check(ctx: click.Context, paths: tuple[str, ...], to_edn: str | None, to_ell
     from ...chaos.live.checker.transactions.elle_edn import write_elle
     from ...chaos.live.history import HistoryError
 
+    _check_ended(paths)
     try:
         _check_outputs([path for path in (to_edn, to_elle) if path is not None], paths)
         verdict = check_paths(paths).verdict  # it also names the line that is not in the format
@@ -352,6 +353,17 @@ def check(ctx: click.Context, paths: tuple[str, ...], to_edn: str | None, to_ell
         raise click.ClickException(os_reason(error)) from None
     _print_verdict(verdict, as_json)
     ctx.exit(0 if verdict.valid else 1)
+
+
+def _check_ended(paths: Sequence[str]) -> None:
+    """A history to which lines are still to be added cannot be judged."""
+    from ...chaos.live.nemesis.leftovers import process_of_run
+
+    pid = process_of_run(paths)
+    if pid is not None:
+        raise click.ClickException(
+            f"the run of process {pid} still goes on, so that its history is not whole: it judges itself at its end"
+        )
 
 
 def _check_outputs(outputs: Sequence[str], paths: Sequence[str]) -> None:
@@ -385,6 +397,7 @@ def report(directory: str, output: str | None) -> None:
     except ImportError as error:
         raise click.ClickException(not_installed([str(error.name)], "chaos")) from None
     path = output or os.path.join(directory, _REPORT)
+    _check_ended([directory])
     told = _told_by_the_run(directory)
     try:
         result = check_paths([directory])

@@ -56,9 +56,10 @@ def status(
 
 def _show_nodes(plan: ClusterPlan, as_json: bool) -> bool:
     """Print the nodes of a local cluster; whether all is well."""
-    view, leader, fenced, why = _ask(plan)
+    asked = _not_paused(plan)
+    view, leader, fenced, why = _ask(asked)
     if view is None:
-        leader = _leader_among_controllers(plan)
+        leader = _leader_among_controllers(asked)
     if isinstance(leader, _Leader) and missing_majority(plan):
         leader = replace(leader, is_confirmed=False)
     controller = leader.node_id if isinstance(leader, _Leader) and leader.is_confirmed else None
@@ -80,6 +81,14 @@ def _show_nodes(plan: ClusterPlan, as_json: bool) -> bool:
     is_in_sync = view is not None and _show_partitions(view, as_json)
     is_led = controller is not None or isinstance(leader, _Unseen)
     return is_in_sync and is_led and all(row["state"] == "up" for row in rows)
+
+
+def _not_paused(plan: ClusterPlan) -> ClusterPlan:
+    """The nodes that may answer: a process that is paused takes connections, and answers nothing."""
+    from ...cluster.local.supervisor import paused_nodes
+
+    paused = paused_nodes(plan.nodes)
+    return replace(plan, nodes=tuple(node for node in plan.nodes if node.node_id not in paused))
 
 
 def _hindered(plan: ClusterPlan, rows: list[dict[str, Any]]) -> Iterator[str]:
@@ -253,6 +262,9 @@ def _ask(
     from ...cluster.client.cluster_client import ClusterClient
     from ...cluster.local.secured import lost_login
 
+    if not plan.brokers:
+        return None, None, set(), "they are paused"
+
     async def ask() -> tuple[ClusterView, _Leader | _Unseen | None, set[int]]:
         async with ClusterClient(plan.bootstrap, timeout_s=2.0) as client:
             view, leader = await _view_of(client)
@@ -281,7 +293,8 @@ def _leader_among_controllers(plan: ClusterPlan) -> _Leader | None:
     from ...cluster.client.quorum_client import followed_leader
     from ...cluster.local.layout import controller_endpoints
 
-    node_id = asyncio.run(followed_leader(controller_endpoints(plan)))
+    endpoints = controller_endpoints(plan)
+    node_id = asyncio.run(followed_leader(endpoints)) if endpoints else None
     return None if node_id is None else _Leader(node_id, is_confirmed=True)
 
 

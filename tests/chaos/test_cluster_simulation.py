@@ -26,7 +26,8 @@ from raftwerk.chaos.sim.scenarios import SCENARIOS
 from raftwerk.chaos.sim.workloads.partition_changes import ThrottledReassignments
 from raftwerk.cli.main import cli
 
-CHUNK = 10
+CHUNK = 5
+"""The first seeds of each scenario are in each run, the others in the long one."""
 _ENOUGH = 5
 """So many runs reach every branch that is common in their scenario."""
 SEEDS = {

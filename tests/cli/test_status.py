@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from raftwerk.cli.local_cluster.status import _no_broker_answers
+import pytest
+
+from raftwerk.cli.local_cluster.status import _ask, _leader_among_controllers, _no_broker_answers, _not_paused
+from raftwerk.cluster.local import supervisor
+from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
 
 
 def row(node: int, roles: str, state: str) -> dict[str, Any]:
@@ -32,3 +37,15 @@ def test_brokers_that_are_paused_are_to_go_on() -> None:
 def test_brokers_that_run_and_do_not_answer_are_named() -> None:
     told = _no_broker_answers([row(1, "broker", "up"), CONTROLLER], "raftwerk logs shows what they do", "")
     assert told == "No broker answers, although node 1 is up: raftwerk logs shows what they do."
+
+
+@pytest.mark.parametrize("paused", [[2], [1, 2]])
+def test_nodes_that_are_paused_are_not_waited_for(
+    paused: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "paused_nodes", lambda nodes: dict.fromkeys(paused, 4711))
+    asked = _not_paused(plan_cluster(str(tmp_path / "c"), ClusterShape(brokers=2, port=0)))
+    assert [node.node_id for node in asked.nodes] == [one for one in (1, 2) if one not in paused]
+    if not asked.nodes:
+        assert _ask(asked)[:3] == (None, None, set())
+        assert _leader_among_controllers(asked) is None

@@ -212,6 +212,15 @@ def test_all_problems_at_once() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("change", "is_advised"), [({"node.id": "-1"}, False), ({"compression.gzip.level": "0"}, True)]
+)
+def test_only_a_setting_that_has_a_default_can_be_left_out(change: dict[str, str], is_advised: bool) -> None:
+    with pytest.raises(ConfigError) as refused:
+        NodeConfig.from_properties(COMBINED | change)
+    assert ("or remove the line for the default" in str(refused.value)) is is_advised
+
+
 def test_broker_id_is_refused_with_its_new_name() -> None:
     changed = {key: value for key, value in COMBINED.items() if key != "node.id"} | {"broker.id": "1"}
     assert problems(changed) == ["broker.id=1: the node's id is called node.id; rename the key to node.id"]

@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 
 from ....cluster.command_line.plural import counted
@@ -68,6 +68,21 @@ def remove_of_killed_runs() -> list[str]:
                 why = os_reason(error) if isinstance(error, OSError) else error
                 told.append(f"{_who(record)}, and what it left could not be removed: {why}")
     return [sentence for sentence in told if sentence]
+
+
+def process_of_run(paths: Iterable[str]) -> int | None:
+    """The process of a run that goes on in one of these directories, or of which one of these files is; else None."""
+    places = [os.path.realpath(path) for path in paths]
+    for path in _records():
+        with contextlib.suppress(OSError, ValueError, TypeError), open(path, encoding="utf-8") as file:
+            record = RunRecord(**json.load(file))
+            directory = os.path.realpath(record.directory)
+            if any(directory in (place, os.path.dirname(place)) for place in places):
+                try:
+                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return record.pid
+    return None
 
 
 def _remove_and_tell(record: RunRecord) -> str:

@@ -162,3 +162,15 @@ def test_records_that_cannot_be_read_are_left_alone(own_records: Path) -> None:
     for number, text in enumerate(["", "[]", '{"pid": 1}']):
         (own_records / f"{number}.json").write_text(text)
     assert remove_of_killed_runs() == []
+
+
+@pytest.mark.parametrize("command", ["check", "report"])
+def test_the_history_of_a_run_that_goes_on_is_not_judged(tmp_path: Path, command: str) -> None:
+    """What a client has read may be written before what another one has sent."""
+    (tmp_path / "producer.jsonl").write_text("")
+    with recorded(RunRecord(4711, str(tmp_path), None, "a:1", "t")):
+        done = CliRunner().invoke(cli, ["chaos", command, str(tmp_path)])
+        assert done.exit_code == 1
+        assert "the run of process 4711 still goes on" in done.output
+    done = CliRunner().invoke(cli, ["chaos", command, str(tmp_path)])
+    assert "still goes on" not in done.output
