@@ -100,6 +100,7 @@ class TaskProducer:
         self._refusal = KafkaException
         self._is_no_login = frozenset((KafkaError._AUTHENTICATION, KafkaError._SSL))
         self._fenced = KafkaError._FENCED
+        self._no_partition = KafkaError._UNKNOWN_PARTITION
         self._topic = options.topic
         self._bootstrap = options.client.bootstrap
         self._error: Any = None
@@ -157,7 +158,8 @@ class TaskProducer:
             else:
                 return
         self._serve(self._producer.poll, _QUEUE_WAIT_S)  # a fatal error is told there
-        self._refuse(arguments[0], error.args[0])  # librdkafka knows already that there is no such partition
+        # librdkafka knows already that there is no such partition.
+        self._refuse(arguments[0], arguments[3] if len(arguments) > 3 else _ANY_PARTITION, error.args[0])
         self._check()
 
     def finish(self) -> TaskResult:
@@ -205,16 +207,21 @@ class TaskProducer:
         if error.code() in self._is_no_login and self._error is None:
             self._error = PipelineError(f"no login at {self._bootstrap}: {error.str()}")
 
-    def _refuse(self, topic: str, error: Any) -> None:
+    def _refuse(self, topic: str, partition: int, error: Any) -> None:
+        why = error.str()
+        if error.code() == self._no_partition:
+            why = (
+                f"it has no partition {partition}, which is in the column partition of a row: drop or change that "
+                "column, or give the topic more partitions"
+            )
         self._error = self._error or PipelineError(
-            f"topic {topic} of {self._bootstrap} does not take a record: {error.str()}; what this task sent before may "
-            "be there."
+            f"topic {topic} of {self._bootstrap} does not take a record: {why}; what this task sent before may be there."
         )
 
     def _check(self) -> None:
         if self._failed:
             error, message = self._failed[0]
-            self._refuse(message.topic(), error)
+            self._refuse(message.topic(), message.partition(), error)
         if self._error is not None:
             self._producer.purge()
             raise self._error

@@ -147,7 +147,7 @@ def test_a_schema_that_does_not_fit(spark: Any, bootstrap: str, topic: str) -> N
         ("select 1 as value", "column value is int, and must be string or binary: cast it."),
         ("select 'v' as value, array('x') as headers", "must be array<struct<key:string,value:binary>>: cast it."),
         ("select 'v' as value, cast(null as string) as topic", "a row has a null topic"),
-        ("select 'v' as value, '{topic}' as topic, 9 as partition", "does not take a record"),
+        ("select 'v' as value, '{topic}' as topic, 9 as partition", "does not take a record: it has no partition 9,"),
     ],
 )
 def test_rows_that_cannot_be_written(
@@ -169,7 +169,7 @@ def test_a_partition_that_the_client_knows_is_not_there(cluster: Any, bootstrap:
     first, second = (pa.RecordBatch.from_pylist([{"value": b"v", "partition": number}]) for number in (0, 9))
     sender.send(first)
     sender.finish()
-    with pytest.raises(PipelineError, match="does not take a record"):
+    with pytest.raises(PipelineError, match="does not take a record: it has no partition 9, which is in the column"):
         sender.send(second)
 
 
