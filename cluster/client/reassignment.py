@@ -231,11 +231,25 @@ async def wait_for_moves(
         if loop.time() > deadline:
             names = ", ".join(dict.fromkeys(f"{topic}-{partition}" for topic, partition in left))
             told = [f"still moving after {timeout_s:g} s: {names}", *between_dirs.missing]
+            told += await _held_up(client, left)
             told.append("they go on, see: raftwerk partitions reassignments")
             raise ClientError("; ".join(told))
         if on_wait is not None:
             await on_wait()
         await asyncio.sleep(_LOOK_AGAIN_S)
+
+
+async def _held_up(client: ClusterClient, left: Sequence[tuple[str, int]]) -> list[str]:
+    """A sentence on the brokers for which the partitions that are left wait, and which fetch nothing now."""
+    adding = {
+        one for move in await reassignments(client) if (move.topic, move.partition) in left for one in move.adding
+    }
+    brokers = await AdminClient(client).registered_brokers() if adding else []
+    away = sorted(adding - {one.node_id for one in brokers if not one.is_fenced})
+    if not away:
+        return []
+    which = f"broker{'s' if len(away) > 1 else ''} {', '.join(map(str, away))}"
+    return [f"they wait for {which}, down or fenced: raftwerk doctor shows why"]
 
 
 async def moving_of(client: ClusterClient, moves: Sequence[Move]) -> list[tuple[str, int]]:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from raftwerk.cli.main import cli
 from raftwerk.cluster.client import reassignment
-from raftwerk.cluster.client.admin_client import AdminClient, LogDir
+from raftwerk.cluster.client.admin_client import AdminClient, BrokerState, LogDir
 from raftwerk.cluster.client.client_errors import ClientError
 from raftwerk.cluster.client.cluster_client import ClusterClient, Gathered
 from raftwerk.cluster.client.reassignment import Move, OngoingMove, ProgressMeter
@@ -250,6 +251,24 @@ def test_the_wait_goes_on_while_a_broker_is_started_again(monkeypatch: pytest.Mo
     with pytest.raises(ClientError) as told:
         asyncio.run(reassignment.wait_for_moves(ClusterClient("localhost:1"), moves, -1.0))
     assert str(told.value).startswith(f"still moving after -1 s: t-0; {silent.missing[0]}; they go on, see: ")
+
+
+def test_a_wait_that_ends_names_the_brokers_that_fetch_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    moving = Moving(monkeypatch, [])
+    moving.between_brokers = [
+        OngoingMove("t", 1, (2, 3, 4, 1), (2, 3, 4), (1,)),
+        OngoingMove("u", 0, (5, 1), (5,), (1,)),
+    ]
+
+    async def registered_brokers(_: AdminClient) -> list[BrokerState]:
+        return [BrokerState(one, "localhost", one, None, one == 3) for one in (1, 2, 3)]
+
+    monkeypatch.setattr(AdminClient, "registered_brokers", registered_brokers)
+    for move, told in ((2, ""), (3, "they wait for brokers 3, 4, down or fenced: raftwerk doctor shows why; ")):
+        moving.between_brokers[0] = replace(moving.between_brokers[0], adding=(2,) if move == 2 else (2, 3, 4))
+        with pytest.raises(ClientError) as ended:
+            asyncio.run(reassignment.wait_for_moves(ClusterClient("localhost:1"), [Move("t", 1, (2,))], -1.0))
+        assert str(ended.value).startswith(f"still moving after -1 s: t-1; {told}they go on")
 
 
 @pytest.mark.parametrize(
