@@ -215,7 +215,8 @@ class TaskProducer:
                 "column, or give the topic more partitions"
             )
         self._error = self._error or PipelineError(
-            f"topic {topic} of {self._bootstrap} does not take a record: {why}; what this task sent before may be there."
+            f"topic {topic} of {self._bootstrap} does not take a record: {why}; what this task sent before may "
+            "be there."
         )
 
     def _check(self) -> None:
