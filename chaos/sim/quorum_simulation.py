@@ -53,6 +53,7 @@ FAULTS = [
         FaultKind.REPLICA_FAILS,
         FaultKind.WIPED_DIR,
         FaultKind.EXCHANGED_DIR,
+        FaultKind.REMOVED_LOGS,
     )
 ]
 """The faults that may happen here. There are no partitions, no clients and no further log directories, and a process

@@ -149,13 +149,13 @@ SCENARIOS = {
         ),
         Scenario(
             "lost-dir",
-            "a log directory is exchanged for an empty one while the node is stopped",
-            kinds=(FaultKind.STOP, FaultKind.STOP, FaultKind.EXCHANGED_DIR),
+            "a log directory is exchanged for an empty one, or logs removed, while the node is stopped",
+            kinds=(FaultKind.STOP, FaultKind.STOP, FaultKind.EXCHANGED_DIR, FaultKind.REMOVED_LOGS),
             targets=("n1", "n2", "n3"),
             controllers=3,
             mean_gap_s=0.3,
             mean_duration_s=0.5,
-            fixed_targets={FaultKind.EXCHANGED_DIR: "n1"},
+            fixed_targets={FaultKind.EXCHANGED_DIR: "n1", FaultKind.REMOVED_LOGS: "n1"},
             extra_log_dirs=("/disk2", "/disk3"),
         ),
         Scenario(

@@ -35,6 +35,7 @@ _LEFT_BYTES_MAX = 4096
 _METADATA_DIR = "__cluster_metadata-0"
 _DERIVED = (".snapshot", ".txnindex", ".index", ".timeindex", "leader-epoch-checkpoint")
 _SHORT_FILES_MAX = 6
+_REMOVED_LOGS_MAX = 2
 
 Undo = Callable[[], None]
 
@@ -129,6 +130,20 @@ def wipe_dir(cluster: TargetCluster, host: Host, path: str) -> Undo:
     """Kill the node; it starts again with an empty disk in place of one log directory."""
     _take_down(cluster, host)
     host.disk.wipe_dir(path)
+    cluster.on_disk_replaced(host.name)
+    return lambda: _bring_up(cluster, host)
+
+
+def remove_logs(cluster: TargetCluster, host: Host, rng: Random) -> Undo:
+    """Remove the directories of one or two replicas of a node that does not run, and start it."""
+    _take_down(cluster, host)
+    disk = host.disk
+    roots = [path for path in (LOG_DIR, *cluster.extra_log_dirs) if disk.is_dir(path)]
+    names = [(root, name) for root in roots for name in disk.listdir(root) if "-" in name and name != _METADATA_DIR]
+    logs = [(root, f"{root}/{name}") for root, name in names if disk.is_dir(f"{root}/{name}")]
+    for root, path in rng.sample(logs, min(len(logs), rng.randrange(1, _REMOVED_LOGS_MAX + 1))):
+        disk.remove_tree(path)
+        disk.fsync_dir(root)
     cluster.on_disk_replaced(host.name)
     return lambda: _bring_up(cluster, host)
 

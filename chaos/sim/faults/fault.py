@@ -54,6 +54,7 @@ class FaultKind(Enum):
     REPLICA_FAILS = "the files of one replica cannot be read or written"
     WIPED_DIR = "wiped log directory"
     EXCHANGED_DIR = "stopped, and one log directory exchanged for an empty one"
+    REMOVED_LOGS = "stopped, and the directories of some replicas removed"
     LYING_DISK = "fsyncs are not done, and then the power is lost"
     CLOCK_JUMP = "clock jump"
     CLOCK_DRIFT = "clock drift"

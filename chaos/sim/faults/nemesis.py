@@ -179,7 +179,7 @@ class Nemesis:
                 self._stopping.append((host, host.process))
                 self._cluster.stop(target)
                 return lambda: self._restart_when_ended(target)
-            case FaultKind.EXCHANGED_DIR | FaultKind.SHORT_FILES:
+            case FaultKind.EXCHANGED_DIR | FaultKind.REMOVED_LOGS | FaultKind.SHORT_FILES:
                 return self._harm_stopped(fault, host)
             case FaultKind.PAUSE:
                 host.pause()
@@ -418,6 +418,8 @@ class Nemesis:
         harm: Callable[[TargetCluster, Host], Callable[[], None]]
         if fault.kind is FaultKind.EXCHANGED_DIR:
             harm = partial(disk_faults.wipe_dir, path=self._dir_of(fault))
+        elif fault.kind is FaultKind.REMOVED_LOGS:
+            harm = partial(disk_faults.remove_logs, rng=self._rng)
         else:
             harm = partial(disk_faults.cut_short, rng=self._rng)
             if not host.running or self._rng.random() < _KILLED_PROBABILITY:

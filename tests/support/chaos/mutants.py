@@ -357,6 +357,11 @@ MUTANTS = (
     ),
     Mutant("an exchanged disk goes unnoticed", take_no_notice_of_an_exchanged_disk, ("lost-dir",)),
     Mutant(
+        "logs that somebody removed go unnoticed",
+        replacing(LogManager, "_displace_lost_logs", lambda *_: None),
+        ("lost-dir",),
+    ),
+    Mutant(
         "a leader counts that was removed (KAFKA-16530)",
         replacing(ProgressTracker, "leader_is_voter", True),
         ("voters",),
