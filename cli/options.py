@@ -299,7 +299,9 @@ def end_incomplete(missing: Iterable[str]) -> None:
     """Say what a list lacks, on standard error, and end with exit code 1; nothing if it lacks nothing."""
     told = "; ".join(missing)
     if told:
-        raise click.ClickException(f"incomplete: {told}; raftwerk doctor shows which nodes are to be started or woken")
+        from ..cluster.client.client_errors import WHO_IS_DOWN
+
+        raise click.ClickException(f"incomplete: {told}; {WHO_IS_DOWN}")
 
 
 def print_json(value: object) -> None:

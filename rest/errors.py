@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..cluster.client.client_errors import (
+    WHO_IS_DOWN,
     ClientError,
     NotLoggedInError,
     RefusedError,
@@ -132,7 +133,7 @@ def error_of(error: ClientError) -> RestError:
     if isinstance(error, NotLoggedInError):
         return RestError(NO_BROKER_ANSWERS, f"{error}: {error.way_out}")
     if isinstance(error, UnreachableError):
-        return RestError(NO_BROKER_ANSWERS, f"{error}; raftwerk doctor shows which nodes are to be started or woken")
+        return RestError(NO_BROKER_ANSWERS, f"{error}; {WHO_IS_DOWN}")
     if isinstance(error, RefusedError) and error.is_of_rights:
         return RestError(AUTHORIZATION_FAILED, error.refusal)  # the right that the path needs follows
     if isinstance(error, RefusedError):

@@ -23,6 +23,7 @@ from ..options import (
 )
 
 if TYPE_CHECKING:
+    from ...cluster.client.cluster_client import Gathered
     from ...cluster.client.transactions.transaction_client import OpenTransaction, TransactionView
 
 
@@ -191,7 +192,7 @@ def find_hanging(topic: str | None, before: str, bootstrap: str, as_json: bool) 
     """
     before_ms = milliseconds(before, "--before")
 
-    async def run() -> list[OpenTransaction]:
+    async def run() -> Gathered[OpenTransaction]:
         from ...cluster.client.cluster_client import ClusterClient
         from ...cluster.client.transactions.transaction_client import TransactionClient
 
@@ -199,7 +200,7 @@ def find_hanging(topic: str | None, before: str, bootstrap: str, as_json: bool) 
             return await TransactionClient(client).find_hanging(before_ms, topic)
 
     found = run_client(run())
-    for one in found:
+    for one in found.rows:
         name, index = one.partition
         if as_json:
             print_json(one.as_row())
@@ -207,8 +208,9 @@ def find_hanging(topic: str | None, before: str, bootstrap: str, as_json: bool) 
             click.echo(f"{one.partition}  offset {one.start_offset}  producer {one.producer_id}", nl=False)
             click.echo(f"  epoch {one.producer_epoch}  last record {_since(one.last_timestamp_ms)}")
             click.echo(f"  -> raftwerk transactions abort {name} --partition {index} --start-offset {one.start_offset}")
-    if not found:
+    if not found.rows and not found.missing:
         tell_none("No transaction hangs.")
+    end_incomplete(found.missing)
 
 
 @transactions.command()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...cluster.command_line.text_table import folded
 from ...runtime.os_errors import os_reason
 from ..options import Group, WrongConfiguration, counted, is_reader_gone, json_option, print_json, tell_none
 
@@ -73,22 +75,26 @@ def dump(path: str, records: bool, as_json: bool) -> None:
 def verify(ctx: click.Context, directories: tuple[str, ...], as_json: bool) -> None:
     """Check every byte in DIRECTORY, a log directory or a partition's directory. Exit code 1 if records are damaged.
 
-    The open segments of a running node may look unfinished.
+    Of a node that runs, all is checked but the indexes of the last segments, which it has in memory.
 
     \b
     Examples:
       raftwerk log verify raftwerk-data/node-1
       raftwerk log verify raftwerk-data/node-*
     """
-    from ...log.tools.verification import verify_dir, verify_partition
+    from ...log.tools.verification import verify_dir, verify_open_partition, verify_partition
     from ...runtime.files.real_disk import RealDisk
 
     disk = RealDisk(is_read_only=True)
     with _refusals():
         paths = _partitions_in_all(disk, directories)
+        in_use = _in_use(disk, directories)
+        for root, pid in in_use.items():
+            click.echo(folded(f"Note: {_not_checked(root, pid)}", to=sys.stderr), err=True)
         findings = [one for directory in dict.fromkeys(directories) for one in verify_dir(disk, directory)]
         for path in paths:
-            findings += verify_partition(disk, path)
+            is_open = path.rpartition("/")[0] in in_use
+            findings += verify_open_partition(disk, path) if is_open else verify_partition(disk, path)
     for one in findings:
         if as_json:
             print_json(one._asdict())
@@ -166,12 +172,33 @@ def _partitions_in(disk: Disk, directory: str) -> list[str]:
 @contextmanager
 def _locked(disk: Disk, directories: Iterable[str]) -> Iterator[None]:
     """Hold the locks of the log directories, each of which is one of `directories` or the parent of one."""
-    around = ((directory, directory.rpartition("/")[0]) for directory in directories)
-    roots = (next((one for one in paths if disk.exists(f"{one}/meta.properties")), None) for paths in around)
     with ExitStack() as stack:
-        for root in dict.fromkeys(root for root in roots if root is not None):
+        for root in _log_dirs(disk, directories):
             stack.callback(disk.lock_dir(root).release)
         yield
+
+
+def _log_dirs(disk: Disk, directories: Iterable[str]) -> list[str]:
+    """The log directories, each of which is one of `directories` or the parent of one."""
+    around = ((directory, directory.rpartition("/")[0]) for directory in directories)
+    roots = (next((one for one in paths if disk.exists(f"{one}/meta.properties")), None) for paths in around)
+    return list(dict.fromkeys(root for root in roots if root is not None))
+
+
+def _in_use(disk: Disk, directories: Iterable[str]) -> dict[str, int]:
+    """The log directories that running nodes have locked, with a process that holds the lock."""
+    from ...cluster.local.processes import lock_holders
+    from ...runtime.files.real_disk import LOCK_FILE
+
+    holders = {root: lock_holders(f"{root}/{LOCK_FILE}") for root in _log_dirs(disk, directories)}
+    return {root: pids[0] for root, pids in holders.items() if pids}
+
+
+def _not_checked(root: str, pid: int) -> str:
+    return (
+        f"the node of {root} runs (process {pid}): it has the indexes of the last segment of each log in memory, and "
+        "these are not checked; the rest is checked as it is now. Stop the node to have everything checked."
+    )
 
 
 @contextmanager

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...cluster.command_line.text_table import folded
 from ..options import (
     ACKS,
     Group,
@@ -16,12 +18,23 @@ from ..options import (
     print_json,
     producer_options,
     run_client,
+    size_text,
     topic_argument,
 )
 
 if TYPE_CHECKING:
     from ...cluster.client.cluster_client import ClusterClient
     from ...cluster.client.perf import PerfProgress, PerfResult
+
+
+_BATCH_BYTES_MAX = 100 * 2**20
+"""The default of the brokers' socket.request.max.bytes."""
+_RECORD_OVERHEAD = 7
+"""The bytes of a record in a batch without those of its value, at least."""
+_WITHOUT_LIMIT = (
+    "No limit is set by -n or --seconds: it sends until Ctrl-C, and the records stay on the brokers' disks until the "
+    "retention of the topic removes them."
+)
 
 
 def _max_records(minimum: int = 0, **attributes: Any) -> Callable[[click.decorators.FC], click.decorators.FC]:
@@ -45,12 +58,16 @@ def perf() -> None:
 
 @perf.command(hints={"--seconds": "it ends at the end of TOPIC, or after -n N records"})
 @topic_argument()
-@_max_records(default=0, help="Stop after this many records; 0: no limit.")
-@click.option("--seconds", type=click.FloatRange(0), default=0.0, help="Stop after this time; 0: no limit.")
+@_max_records(default=0, help="Stop after this many records; 0, the default: no limit.")
+@click.option(
+    "--seconds", type=click.FloatRange(0), default=0.0, help="Stop after this time; 0, the default: no limit."
+)
 @click.option(
     "--record-size", type=click.IntRange(0, 1_000_000), default=100, show_default=True, help="Bytes of a value."
 )
-@click.option("--batch-records", type=click.IntRange(0), default=0, help="Records in a batch; default: 64 KB of them.")
+@click.option(
+    "--batch-records", type=click.IntRange(0), default=0, help="Records in a batch; 0, the default: 64 KB of them."
+)
 @click.option(
     "--rate",
     "throughput",
@@ -58,7 +75,7 @@ def perf() -> None:
     aliases=["--throughput"],
     type=click.IntRange(0),
     default=0,
-    help="Records per second; 0: no limit.",
+    help="Records per second; 0, the default: as many as the cluster takes.",
 )
 @producer_options
 @click.option(
@@ -86,16 +103,17 @@ def perf() -> None:
     type=click.FloatRange(0),
     default=5.0,
     show_default=True,
-    help="Seconds between reports.",
+    help="Seconds between reports; 0: no reports.",
 )
 @bootstrap_option
 @json_option
 def produce(
     topic: str, acks: str, compression: str, partitions: int, replicas: int, report_s: float, **rest: Any
 ) -> None:
-    """Send prepared batches to TOPIC, which is created if it does not exist. Without a limit, until Ctrl-C.
+    """Send prepared batches to TOPIC, which is created if it does not exist.
 
-    With a limit it ends with exit code 1 when records have had no ack for 30 s. Without one it goes on.
+    Without -n and --seconds it sends until Ctrl-C, which may fill the disks of the brokers. With one of them it ends
+    with exit code 1 when records have had no ack for 30 s; without both it goes on.
 
     \b
     Examples:
@@ -103,6 +121,9 @@ def produce(
       raftwerk perf produce load --rate 1000               a steady load until Ctrl-C
     """
     bootstrap, as_json = rest.pop("bootstrap"), rest.pop("as_json")
+    if rest["batch_records"] * (rest["record_size"] + _RECORD_OVERHEAD) > _BATCH_BYTES_MAX:
+        what = f"so many records of {rest['record_size']} bytes are more than the {size_text(_BATCH_BYTES_MAX)}"
+        raise click.BadParameter(f"{what} that a broker takes in a request", param_hint="--batch-records")
 
     async def measure(client: ClusterClient, result: PerfResult) -> None:
         from ...cluster.client.perf import ProduceLoad, ProducePerf, ensure_topic, reported
@@ -110,6 +131,8 @@ def produce(
 
         load = ProduceLoad(topic, acks=ACKS[acks], compression=Compression[compression.upper()], **rest)
         await ensure_topic(client, topic, partitions, replicas)
+        if not load.records and not load.seconds:
+            click.echo(folded(_WITHOUT_LIMIT, to=sys.stderr), err=True)
         await reported(ProducePerf(client, load, result), report_s, lambda progress: _print(progress, as_json))
 
     _run(measure, bootstrap, as_json)

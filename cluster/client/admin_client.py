@@ -17,7 +17,7 @@ from ...wire.types import by_topic
 from .access.needed_rights import Asked
 from .client_errors import ClientError, RefusedError, is_retriable, raise_if_refused, refused_in_part
 from .cluster_client import NO_ANSWER, BrokerView, ClusterClient, ClusterView, Gathered, silence_of
-from .peer_protocol import no_answer_reason
+from .peer_protocol import no_answer_reason, silent_broker
 from .requests.attempts import Attempts
 
 TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
@@ -421,7 +421,7 @@ class AdminClient:
         try:
             return await self._client.request_node(int(name), key, version, fields)
         except NO_ANSWER as error:
-            raise ClientError(f"broker {name} {no_answer_reason(error)}") from error
+            raise silent_broker(self._client.broker_text(int(name)), error) from error
 
     async def list_acls(self, wanted: AclBindingFilter) -> list[AclBinding]:
         """The entries that the filter matches, sorted. Raises `RefusedError`."""

@@ -73,6 +73,8 @@ _OF_RIGHTS = frozenset(
 _NAMED = 6
 """So many partitions are named in one sentence."""
 NO_LEADER = "no broker leads this partition"
+WHO_IS_DOWN = "raftwerk doctor shows which nodes are to be started or woken"
+"""What to do where nodes do not answer that have to."""
 
 Address: TypeAlias = tuple[str, int]
 """Host and port."""
@@ -262,16 +264,26 @@ def no_such_partition(topic: str, partition: int, count: int) -> ClientError:
 
 def partitions_text(topic: str, why: Mapping[int, str]) -> str:
     """Partitions with what holds them up, those with the same reason together: `orders-0, orders-2: no leader`."""
-    together: dict[str, list[int]] = {}
-    for partition, reason in sorted(why.items()):
-        together.setdefault(reason, []).append(partition)
-    told = []
-    for reason, partitions in together.items():
-        told.append(f"{some_of([f'{topic}-{one}' for one in partitions], _NAMED)}: {reason}")
-    return "; ".join(told)
+    return "; ".join(sentences_by_reason({f"{topic}-{one}": reason for one, reason in sorted(why.items())}))
 
 
-class NoLeaderAnswersError(ClientError):
+def sentences_by_reason(why: Mapping[str, str]) -> list[str]:
+    """A sentence for each reason, with the names that have it in front: `orders-0, orders-2: no leader`."""
+    together: dict[str, list[str]] = {}
+    for name, reason in why.items():
+        together.setdefault(reason, []).append(name)
+    return [f"{some_of(names, _NAMED)}: {reason}" for reason, names in together.items()]
+
+
+class SilentNodesError(ClientError):
+    """Nodes do not answer, and no other node can answer for them. `silence` says which ones, without a way out."""
+
+    def __init__(self, silence: str) -> None:
+        self.silence = silence
+        super().__init__(f"{silence}; {WHO_IS_DOWN}")
+
+
+class NoLeaderAnswersError(SilentNodesError):
     """Partitions have no leader that answers for them. `why` has the reason for each, which names the leader.
 
     `found` has the offsets of the others, for which a leader answered.
@@ -280,7 +292,7 @@ class NoLeaderAnswersError(ClientError):
     def __init__(self, topic: str, why: Mapping[int, str], found: Mapping[int, int]) -> None:
         self.why = why
         self.found = found
-        super().__init__(f"{partitions_text(topic, why)}; raftwerk doctor shows which nodes are to be started or woken")
+        super().__init__(partitions_text(topic, why))
 
 
 def is_retriable(code: int) -> bool:

@@ -29,11 +29,11 @@ from .client_errors import (
     CONTROLLER_APIS,
     NO_LEADER,
     Address,
-    ClientError,
     NoControllerError,
     NotLoggedInError,
     OtherClusterError,
     RefusedError,
+    SilentNodesError,
     UnreachableError,
     WrongCredentialsError,
     is_retriable,
@@ -43,6 +43,7 @@ from .client_errors import (
 from .peer_protocol import (
     WAITS_FOR_CONTROLLER,
     ControllerListenerError,
+    UnknownBrokerError,
     login_way_out,
     no_answer_reason,
     served_apis,
@@ -177,9 +178,9 @@ class Gathered(Generic[T]):
     missing: list[str]
 
     def whole(self) -> list[T]:
-        """The rows of all brokers. Raises `ClientError` when one gave none."""
+        """The rows of all brokers. Raises `SilentNodesError` when one gave none."""
         if self.missing:
-            raise ClientError("; ".join(self.missing))
+            raise SilentNodesError("; ".join(self.missing))
         return self.rows
 
 
@@ -515,7 +516,7 @@ class ClusterClient:
         """The connection to a broker that the last metadata named; it is opened if there is none."""
         broker = self._brokers.get(node_id)
         if broker is None:
-            raise ConnectionLostError("it is not among the brokers that raftwerk brokers list shows")
+            raise UnknownBrokerError
         return await self._connect(broker.host, broker.port, self.leader_wait_s)
 
     async def _connect(self, host: str, port: int, timeout_s: float | None = None) -> Connection:

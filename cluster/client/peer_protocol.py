@@ -19,7 +19,15 @@ from ...wire.client import Connection, ConnectionLostError, OtherProtocolError, 
 from ...wire.errors import ErrorCode, WireFormatError
 from ...wire.frames import RequestHeader, encode_request, other_protocol
 from .access.expected_cluster import WrongClusterError
-from .client_errors import Address, NotLoggedInError, NotServedError, OtherClusterError, UnreachableError
+from .client_errors import (
+    Address,
+    ClientError,
+    NotLoggedInError,
+    NotServedError,
+    OtherClusterError,
+    SilentNodesError,
+    UnreachableError,
+)
 
 _START_BYTES = 4
 _CORRELATION_ID = 0x01010101
@@ -48,6 +56,13 @@ WAITS_FOR_CONTROLLER = "answers, but not to this request in time"
 """Why a broker gives no answer to what the controller has to answer."""
 CONTROLLER_LISTENER = "is the listener of a controller: name that of a broker"
 """Why a node cannot answer what clients ask of brokers."""
+
+
+class UnknownBrokerError(ConnectionLostError):
+    """The cluster has no broker of the id that is to be asked."""
+
+    def __init__(self) -> None:
+        super().__init__("it is not among the brokers that raftwerk brokers list shows")
 
 
 class ControllerListenerError(OSError):
@@ -223,3 +238,12 @@ def no_answer_reason(error: Exception) -> str:
         return f"does not speak Kafka's protocol ({error.__cause__})" if is_malformed else "closes the connection"
     reason = os_reason(error) if isinstance(error, OSError) else str(error)
     return REFUSES if reason == _REFUSED else f"does not answer: {reason}"
+
+
+def silent_broker(broker: str, error: Exception) -> ClientError:
+    """The error for a request that no other broker can answer, which this one did not."""
+    reason = no_answer_reason(error)
+    if isinstance(error, UnknownBrokerError):
+        return ClientError(f"{broker} {reason}")
+    may_be = ", and may be paused, overloaded or cut off" if reason == TIMES_OUT else ""
+    return SilentNodesError(f"{broker} {reason}{may_be}")

@@ -19,7 +19,7 @@ from .access.needed_rights import Asked
 from .admin_client import APPEND, BROKER, DELETE, SET, SUBTRACT, TOPIC, AdminClient, LogDir
 from .client_errors import ClientError, RefusedError, raise_if_refused, refused_in_part
 from .cluster_client import NO_ANSWER, ClusterClient, ClusterView, Gathered
-from .peer_protocol import no_answer_reason
+from .peer_protocol import silent_broker
 from .requests.attempts import Attempts
 
 _TIMEOUT_MS = 30_000
@@ -93,7 +93,7 @@ async def alter_replica_log_dirs(client: ClusterClient, moves: Sequence[Move]) -
         try:
             answer = await client.request_node(broker, ApiKey.ALTER_REPLICA_LOG_DIRS, 2, {"dirs": rows})
         except NO_ANSWER as error:
-            raise ClientError(f"broker {broker} {no_answer_reason(error)}") from error
+            raise silent_broker(client.broker_text(broker), error) from error
         for topic in answer.results:
             for row in topic.partitions:
                 if row.error_code != ErrorCode.REPLICA_NOT_AVAILABLE:  # the broker will create it there

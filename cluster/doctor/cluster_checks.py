@@ -53,7 +53,7 @@ from .findings import FAILURE, OK, WARNING, Finding, exposed, ids, some
 from .hidden_topics import HIDDEN_TOPICS, WHO_SEES_ALL, may_miss_topics
 from .internal_topic_checks import missing_internal_topics
 from .silent_nodes import NO_TROUBLES, BrokerTroubles, bring_back, fenced
-from .transaction_checks import hanging_transactions, long_transactions
+from .transaction_checks import examine_transactions
 
 _TIMEOUT_S = 3.0
 _TOPIC_RESOURCE = 2
@@ -151,11 +151,7 @@ async def examine_cluster(
             found += _min_isr(seen, wanted, troubles)
         except (ClientError, *NO_ANSWER):
             found.append(Finding(WARNING, "the topics' configuration cannot be read", "look at the brokers' logs"))
-        if silent:
-            who = f"broker {ids(silent)} does" if len(silent) == 1 else f"brokers {ids(silent)} do"
-            found.append(Finding(WARNING, f"whether transactions hang cannot be seen while {who} not answer"))
-        else:
-            found += [await hanging_transactions(client, view), *await long_transactions(client)]
+        found += await examine_transactions(client, view, silent)
     return found
 
 

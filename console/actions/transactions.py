@@ -36,9 +36,12 @@ class TransactionActions:
         return {"executed": True, "before": before.as_row()}
 
     async def hanging(self, older_than_s: int) -> dict[str, Any]:
-        """The transactions that a partition has open, that no coordinator knows, and whose last record is so old."""
-        before_ms = self._clock.wall_ms() - older_than_s * 1000
-        return {"transactions": [one.as_row() for one in await self._transactions.find_hanging(before_ms)]}
+        """The transactions that a partition has open, that no coordinator knows, and whose last record is so old.
+
+        `missing` says of which partitions this is not known.
+        """
+        found = await self._transactions.find_hanging(self._clock.wall_ms() - older_than_s * 1000)
+        return {"transactions": [one.as_row() for one in found.rows], "missing": found.missing}
 
     async def abort(self, fields: Fields) -> dict[str, Any]:
         """Abort the hanging transaction that begins at `start_offset` in `partition` of `topic`, if `execute` is true.

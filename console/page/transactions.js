@@ -20,7 +20,8 @@ function hangingCard() {
     const abort = (one) => mayChange() ? h("button", { class: "danger", onclick: previewOf(place, { path: "/api/hanging-transactions/abort",
       fields: { topic: one.topic, partition: one.partition, start_offset: one.start_offset }, button: "Abort it", done: look,
       told: (answer) => h("p", {}, `The transaction of producer ${answer.transaction.producer_id} in ${one.topic}-${one.partition} is aborted; its records are never read with read_committed.`) }) }, "Abort…") : null;
-    box.replaceChildren(found.transactions.length ? openTable(found.transactions, abort) : h("p", { class: "quiet" }, "No transaction hangs."));
+    const incomplete = found.missing.map((one) => h("p", { class: "quiet" }, `incomplete: ${one}`));
+    box.replaceChildren(found.transactions.length ? openTable(found.transactions, abort) : h("p", { class: "quiet" }, incomplete.length ? "" : "No transaction hangs."), ...incomplete);
   }
   const form = h("form", { class: "row", onsubmit: look }, h("label", {}, "Whose last record is older than", older), h("button", { class: "go" }, "Look for transactions that hang"));
   return h("div", { class: "card wide" }, h("h2", {}, "Transactions that hang"),

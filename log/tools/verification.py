@@ -30,6 +30,9 @@ from .inspection import OFFSET_CHECKPOINTS
 
 _INDEX_ENTRY = struct.Struct(">II")
 _TIME_ENTRY = struct.Struct(">qI")
+_UNFINISHED = (CLEANED_SUFFIX, MENDED_SUFFIX, SWAP_SUFFIX, ".tmp")
+_LOOKS = 5
+"""How often an open partition is looked at in which files are replaced meanwhile."""
 
 
 class Finding(NamedTuple):
@@ -62,8 +65,32 @@ def verify_dir(disk: Disk, path: str) -> Iterator[Finding]:
             yield Finding(f"{path}/{name}", str(error), name == META_PROPERTIES_FILE)
 
 
-def verify_partition(disk: Disk, path: str) -> Iterator[Finding]:
-    """Verify one partition's directory. `OSError`."""
+def verify_open_partition(disk: Disk, path: str) -> list[Finding]:
+    """Verify the directory of a partition that a running node has open. `OSError`.
+
+    The node has the indexes of the last segment in memory, so that these are not judged. It writes, replaces and
+    deletes files meanwhile: what is found counts if a second look finds it, too.
+    """
+    found = _look_at_open(disk, path)
+    again = _look_at_open(disk, path) if found else []
+    return [one for one in found if one in again]
+
+
+def _look_at_open(disk: Disk, path: str) -> list[Finding]:
+    for _ in range(_LOOKS - 1):
+        try:
+            return list(verify_partition(disk, path, is_open=True))
+        except FileNotFoundError:
+            if not disk.is_dir(path):
+                return []  # the partition was deleted, or moved away
+    return list(verify_partition(disk, path, is_open=True))
+
+
+def verify_partition(disk: Disk, path: str, *, is_open: bool = False) -> Iterator[Finding]:
+    """Verify one partition's directory. `OSError`.
+
+    Where it `is_open` in a node, the indexes of the last segment and files that are being written are left out.
+    """
     names = disk.listdir(path)
     bases = base_offsets(names)
     if not bases:
@@ -79,8 +106,12 @@ def verify_partition(disk: Disk, path: str) -> Iterator[Finding]:
         if previous is not None and previous.next_offset != base:
             overlaps = previous.next_offset > base  # a gap may be left by Apache Kafka's compaction
             yield Finding(file, f"begins at {base}, the segment before it ends at {previous.next_offset}", overlaps)
-        yield from _verify_indexes(disk, path, summary)
+        if not is_open or base != bases[-1]:
+            yield from _verify_indexes(disk, path, summary)
+        yield from _verify_transaction_index(disk, path, base)
         previous = summary
+    if is_open:
+        names = [name for name in names if not name.endswith(_UNFINISHED)]
     if previous is not None:
         yield from _verify_small_files(disk, path, names, epochs, previous.next_offset)
 
@@ -117,6 +148,9 @@ def _verify_indexes(disk: Disk, path: str, segment: SegmentSummary) -> Iterator[
         if ends.get(base + relative, timestamp) != timestamp:
             yield Finding(file, f"offset {base + relative} has not timestamp {timestamp}", False)
             break
+
+
+def _verify_transaction_index(disk: Disk, path: str, base: int) -> Iterator[Finding]:
     file = segment_path(path, base, TRANSACTION_INDEX_SUFFIX)
     if disk.exists(file):
         try:
@@ -145,7 +179,7 @@ def _verify_small_files(
     except CorruptFileError as error:
         yield Finding(path, str(error), "partition.metadata" in str(error))
     for name in names:
-        if name.endswith((CLEANED_SUFFIX, MENDED_SUFFIX, SWAP_SUFFIX, ".tmp")):
+        if name.endswith(_UNFINISHED):
             yield Finding(f"{path}/{name}", "is left over from an interrupted compaction or write", False)
         elif name.endswith(SNAPSHOT_SUFFIX):
             try:

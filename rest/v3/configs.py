@@ -8,9 +8,8 @@ from functools import partial
 from typing import Any
 
 from ...cluster.client.admin_client import BROKER, DELETE, SET, TOPIC
-from ...cluster.client.client_errors import ClientError
 from ...cluster.client.cluster_client import NO_ANSWER
-from ...cluster.client.peer_protocol import no_answer_reason
+from ...cluster.client.peer_protocol import silent_broker
 from ...wire.api_keys import ApiKey
 from ...wire.errors import ErrorCode
 from ..errors import KAFKA_BAD_REQUEST, RestError, refused
@@ -95,7 +94,7 @@ async def _described(services: Services, kind: _Kind, name: str) -> list[Any]:
         try:
             answer = await client.request_node(int(name), ApiKey.DESCRIBE_CONFIGS, _DESCRIBE_CONFIGS_VERSION, fields)
         except NO_ANSWER as error:
-            raise ClientError(f"broker {name} {no_answer_reason(error)}") from None
+            raise silent_broker(client.broker_text(int(name)), error) from None
     else:
         answer = await client.request(ApiKey.DESCRIBE_CONFIGS, _DESCRIBE_CONFIGS_VERSION, fields)
     row = answer.results[0]

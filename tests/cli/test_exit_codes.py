@@ -92,6 +92,8 @@ def test_a_cluster_that_is_named_wrongly(line: str, wrong: str) -> None:
             "run -o nonsense=1 -- true",
         ),
         *("quotas set --user a request_percentage=inf -b 127.0.0.1:1", "quotas set --user a x=nan -b 127.0.0.1:1"),
+        *("perf produce t -n -1 -b 127.0.0.1:1", "perf produce t --seconds nan -b 127.0.0.1:1"),
+        *("perf produce t --batch-records 1000000000 -b 127.0.0.1:1", "perf e2e t -n 0 -b 127.0.0.1:1"),
         *("up --port 0 -d .", "configs set a=b", "groups reset g -t x --to soon -b 127.0.0.1:1"),
     ],
 )

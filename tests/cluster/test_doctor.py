@@ -15,6 +15,7 @@ from uuid import UUID
 
 import pytest
 from click.testing import CliRunner
+from support.e2e.command import raftwerk
 from support.ports import free_port
 from support.security.certificates import Authority
 
@@ -114,6 +115,21 @@ def test_who_may_lead_a_partition_without_a_leader_is_said() -> None:
     assert "without a replica that may lead: t-0 (replicas: 2; led last by: none)" in what
     assert "start the broker with it first; then as the last resort" in way_out
     assert told() == []
+
+
+@pytest.mark.process
+def test_whether_transactions_hang_is_seen_without_a_fenced_broker() -> None:
+    """A broker that leads nothing has nothing to tell, as for `raftwerk transactions find-hanging`."""
+    with TestCluster.start(3) as cluster:
+        topic = cluster.create_topic(replicas=3)
+        dead = next(one for one in (1, 2, 3) if one != cluster.controller())
+        cluster.kill(dead)
+        while any(one.leader in (dead, -1) for one in cluster.describe().topic(topic).partitions):
+            time.sleep(0.05)  # the test's limit of time ends it
+        told = [one.what for one in asyncio.run(examine_cluster(cluster.bootstrap_servers))]
+        assert any(what.startswith(f"broker {dead} advertises itself as") for what in told)
+        assert "no transaction hangs" in told
+        assert "No transaction hangs." in raftwerk("transactions", "find-hanging", "-d", cluster.plan.directory).stderr
 
 
 @pytest.mark.process

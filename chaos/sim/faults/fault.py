@@ -69,6 +69,17 @@ _BETWEEN_TWO = (
     FaultKind.LATE_LINK,
 )
 _EVERYWHERE = (FaultKind.KILL_ALL, FaultKind.POWER_LOSS_ALL, FaultKind.BRIDGE, FaultKind.RING, FaultKind.SPLIT)
+_STATES = (
+    FaultKind.SLOW_START,
+    FaultKind.CLIENTS_CUT,
+    FaultKind.CUT_OFF,
+    FaultKind.LEFT_ALONE,
+    FaultKind.OTHERS_KILLED,
+    FaultKind.EXCHANGED_DIR,
+    FaultKind.REMOVED_LOGS,
+    FaultKind.SHORT_FILES,
+)
+"""The kinds whose names say what a host is."""
 _MOMENTARY = (FaultKind.RESET, FaultKind.LOSE_ENDS, FaultKind.CLOCK_JUMP, FaultKind.BIT_ROT, FaultKind.STATE_ROT)
 
 
@@ -77,6 +88,22 @@ def hosts_of(kind: FaultKind, target: str, other: str, names: Sequence[str]) -> 
     if kind in _EVERYWHERE:
         return tuple(names)
     return (target, other) if kind in _BETWEEN_TWO and other != target else (target,)
+
+
+def fault_text(kind: FaultKind, target: str, other: str) -> str:
+    """What happens, and to which host: `n1 is cut off from everybody`. A host that it does not concern is not named."""
+    what = kind.value
+    if kind in _STATES:
+        return f"{target} is {what}"
+    if kind is not FaultKind.BRIDGE and kind in _EVERYWHERE:
+        return what
+    if kind in _BETWEEN_TWO and other != target:
+        return (
+            f"{what} from {target} to {other}"
+            if kind is FaultKind.CUT_ONE_WAY
+            else f"{what} between {target} and {other}"
+        )
+    return f"{what}: {target}" if " " in what else f"{what} {target}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,5 +122,5 @@ class Fault:
         return 0.0 if self.kind in _MOMENTARY else self.duration_s
 
     def __str__(self) -> str:
-        where = self.target if self.target == self.other else f"{self.target}/{self.other}"
-        return f"{self.at_s:.3f} {self.kind.value} {where} for {self.duration_s:.3f} s"
+        lasting = f" for {self.lasts_s:.3f} s" if self.lasts_s else ""
+        return f"{self.at_s:.3f} {fault_text(self.kind, self.target, self.other)}{lasting}"

@@ -12,7 +12,7 @@ from ..invariants.invariant_broken import InvariantBroken
 from ..kernel.event_loop import ProcessLoop, SimulationError
 from ..kernel.world import Host
 from . import disk_faults
-from .fault import Fault, FaultKind, hosts_of
+from .fault import Fault, FaultKind, fault_text, hosts_of
 from .network_partitions import bridge, ring, split
 from .target_cluster import TargetCluster
 
@@ -155,8 +155,8 @@ class Nemesis:
             if tries:
                 self._at(self._world.now_s + _SYNC_POLL_S, lambda: self._begin(fault, tries - 1))
             return
-        where = target if target == other else f"{target} {other}"
-        self._world.trace.note("nemesis", f"{fault.kind.value} {where} ({fault.duration_s:.3f} s)")
+        lasting = f" ({fault.lasts_s:.3f} s)" if fault.lasts_s else ""
+        self._world.trace.note("nemesis", f"{fault_text(fault.kind, target, other)}{lasting}")
         if self._world.observer is not None:
             hosts = hosts_of(fault.kind, target, other, self._cluster.names)
             self._world.observer.on_fault(fault.kind.value, hosts, fault.lasts_s)

@@ -7,18 +7,20 @@ A transaction hangs when a partition has it open and its coordinator does not: n
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from itertools import chain
+from typing import Any, TypeAlias, TypeVar
 
 from ....wire.api_keys import ApiKey
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode
 from ....wire.types import TopicPartition, by_topic
 from ..access.needed_rights import Asked
-from ..client_errors import ClientError, RefusedError, is_retriable
-from ..cluster_client import NO_ANSWER, ClusterClient, Gathered
-from ..peer_protocol import no_answer_reason
+from ..client_errors import NO_LEADER, ClientError, RefusedError, SilentNodesError, is_retriable, sentences_by_reason
+from ..cluster_client import NO_ANSWER, NOTICE_AFTER_S, ClusterClient, Gathered
+from ..peer_protocol import no_answer_reason, silent_broker
 from .producer_transactions import ProducerTransactions
 
 HANGS_AFTER_S = 900
@@ -29,10 +31,16 @@ _WRITE_TXN_MARKERS_VERSION = 1
 _OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
 _STATE_TOPIC = "__transaction_state"
 _RETRY_PAUSE_S = 0.1
+_NOBODY = -1
+"""The leader of a partition without one."""
 _PARTITIONS_PER_REQUEST = 1_000
 _NO_COORDINATOR_YET = "a partition of __transaction_state has no coordinator at present"
 
+_logger = logging.getLogger("raftwerk.cluster.client")
+
 T = TypeVar("T")
+_Unseen: TypeAlias = dict[TopicPartition, str]
+"""Partitions of which nothing is known, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,23 +201,25 @@ class TransactionClient:
 
         Partitions without a leader are left out.
         """
-        view = await self._client.metadata(None if topic is None else [topic])
-        topics = view.topics if topic is None else (view.topic(topic),)
-        return await self._open_in(
-            TopicPartition(one.name, row.partition) for one in topics for row in one.partitions if row.leader >= 0
-        )
+        return await self._open_in(await self._partitions_of(topic))
 
-    async def find_hanging(self, before_ms: int, topic: str | None = None) -> list[OpenTransaction]:
+    async def find_hanging(self, before_ms: int, topic: str | None = None) -> Gathered[OpenTransaction]:
         """The open transactions that their coordinator does not know and whose last batch is older than a time.
 
         `before_ms` is milliseconds since 1970; batches carry the time of their producers' clocks. The partitions are
         asked before and after the coordinators, so that a transaction that ends meanwhile is not taken for one that
-        hangs. Source: TransactionsCommand.FindHangingTransactionsCommand.
+        hangs. Those of partitions for which no leader answers are missing; where a coordinator does not answer, all
+        are. Source: TransactionsCommand.FindHangingTransactionsCommand.
         """
-        old = [one for one in await self.open_transactions(topic) if one.last_timestamp_ms < before_ms]
-        unknown = await self._without_coordinator(old)
-        still_open = set(await self._open_in({one.partition for one in unknown}))
-        return [one for one in unknown if one in still_open]
+        places = await self._partitions_of(topic)
+        opened, unseen = await self._look_in(places)
+        old = [one for one in opened if one.last_timestamp_ms < before_ms]
+        try:
+            unknown = await self._without_coordinator(old)
+        except SilentNodesError as error:
+            return Gathered([], [*_unseen_sentences(unseen), error.silence])
+        opened, unseen_again = await self._look_in([one.partition for one in unknown])
+        return Gathered([one for one in unknown if one in opened], _unseen_sentences(unseen | unseen_again))
 
     async def long_open(self, older_than_ms: int) -> list[tuple[TransactionView, list[OpenTransaction]]]:
         """The transactions that their coordinators have had open for longer than a time, the oldest first.
@@ -280,39 +290,85 @@ class TransactionClient:
         topics = (await self._client.metadata([_STATE_TOPIC])).topics
         return True if all(row.leader >= 0 for topic in topics for row in topic.partitions) else None
 
+    async def _partitions_of(self, topic: str | None) -> list[TopicPartition]:
+        view = await self._client.metadata(None if topic is None else [topic])
+        topics = view.topics if topic is None else (view.topic(topic),)
+        return [TopicPartition(one.name, row.partition) for one in topics for row in one.partitions]
+
     async def _open_in(self, partitions: Iterable[TopicPartition]) -> list[OpenTransaction]:
+        """The open transactions there; those of partitions without a leader are left out."""
+        found, unseen = await self._look_in(partitions)
+        silences = {one: reason for one, reason in unseen.items() if reason != NO_LEADER}
+        if silences:
+            raise SilentNodesError("; ".join(_unseen_sentences(silences)))
+        return found
+
+    async def _look_in(self, partitions: Iterable[TopicPartition]) -> tuple[list[OpenTransaction], _Unseen]:
+        """The open transactions there, in order of their partitions, and why no leader answers for some of these.
+
+        After the time-out a broker is still asked for what it began to lead meanwhile.
+        """
         found: list[OpenTransaction] = []
-        left = set(partitions)
-
-        async def ask() -> bool | None:
-            leaders = await self._leaders(left)
-            left.intersection_update(one for led in leaders.values() for one in led)
+        unseen = dict.fromkeys(partitions, NO_LEADER)
+        now = self._client.throttling.unthrottled_time
+        limit_s = min(self._timeout_s, self._client.leader_wait_s)
+        deadline, told_at = now() + limit_s, now() + NOTICE_AFTER_S
+        asked: dict[int, set[TopicPartition]] = {}
+        while True:
+            leaders = await self._by_leader(unseen)
+            leaderless = leaders.pop(_NOBODY, [])
+            unseen = dict.fromkeys(leaderless, NO_LEADER) | {one: unseen[one] for one in chain(*leaders.values())}
+            are_asked = all(asked.get(one, set()).issuperset(led) for one, led in leaders.items())
+            if not leaders or (are_asked and now() > deadline):
+                return sorted(found, key=lambda one: (one.partition, one.start_offset)), unseen
             for node_id, led in leaders.items():
-                for start in range(0, len(led), _PARTITIONS_PER_REQUEST):
-                    answer = await self._describe_producers(node_id, led[start : start + _PARTITIONS_PER_REQUEST])
-                    left.difference_update(answer)
-                    found.extend(one for rows in answer.values() for one in rows)
-            return None if left else True
+                asked.setdefault(node_id, set()).update(led)
+            for answer, reasons in await asyncio.gather(*(self._look_at(*one) for one in leaders.items())):
+                found += chain(*answer.values())
+                unseen = {one: reasons.get(one, why) for one, why in unseen.items() if one not in answer}
+            if told_at <= now() < deadline and len(unseen) > len(leaderless):
+                told_at = deadline
+                why = "; ".join(sentences_by_reason(_by_name(unseen)))
+                _logger.warning("%s; asking again for up to %g s", why, limit_s)
+            if unseen:
+                await asyncio.sleep(_RETRY_PAUSE_S)
 
-        await self._retry(ask, "the leaders of some partitions do not answer for them")
-        return sorted(found, key=lambda one: (one.partition, one.start_offset))
+    async def _look_at(
+        self, node_id: int, led: Sequence[TopicPartition]
+    ) -> tuple[dict[TopicPartition, list[OpenTransaction]], _Unseen]:
+        """The open transactions by partition that a leader tells, and why it tells none of the other partitions."""
+        found: dict[TopicPartition, list[OpenTransaction]] = {}
+        who = self._client.broker_text(node_id)
+        for start in range(0, len(led), _PARTITIONS_PER_REQUEST):
+            try:
+                found |= await self._describe_producers(node_id, led[start : start + _PARTITIONS_PER_REQUEST])
+            except NO_ANSWER as error:
+                return found, {one: f"{who} {no_answer_reason(error)}" for one in led if one not in found}
+        return found, {one: f"{who} leads it no longer" for one in led if one not in found}
 
     async def _leaders(self, wanted: Collection[TopicPartition]) -> dict[int, list[TopicPartition]]:
         """Those that have a leader, by its id, in the order of the metadata."""
+        return {leader: led for leader, led in (await self._by_leader(wanted)).items() if leader != _NOBODY}
+
+    async def _by_leader(self, wanted: Collection[TopicPartition]) -> dict[int, list[TopicPartition]]:
+        """Those that exist, by the id of their leader, in the order of the metadata."""
         leaders: dict[int, list[TopicPartition]] = {}
         for topic in (await self._client.metadata(sorted({one.topic for one in wanted}))).topics:
             for row in topic.partitions:
                 key = TopicPartition(topic.name, row.partition)
-                if key in wanted and row.leader >= 0:
-                    leaders.setdefault(row.leader, []).append(key)
+                if key in wanted:
+                    leaders.setdefault(max(row.leader, _NOBODY), []).append(key)
         return leaders
 
     async def _describe_producers(
         self, node_id: int, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, list[OpenTransaction]]:
-        """The open transactions by partition, without the partitions that the broker does not lead any more."""
+        """The open transactions by partition, without the partitions that the broker does not lead any more.
+
+        Raises one of `NO_ANSWER` when it does not answer.
+        """
         topics = [{"name": name, "partition_indexes": indexes} for name, indexes in by_topic(partitions).items()]
-        answer = await self._request(
+        answer = await self._client.request_node(
             node_id, ApiKey.DESCRIBE_PRODUCERS, _DESCRIBE_PRODUCERS_VERSION, {"topics": topics}
         )
         found: dict[TopicPartition, list[OpenTransaction]] = {}
@@ -352,7 +408,7 @@ class TransactionClient:
         try:
             return await self._client.request_node(node_id, api, version, fields)
         except NO_ANSWER as error:
-            raise ClientError(f"{self._client.broker_text(node_id)} {no_answer_reason(error)}") from error
+            raise silent_broker(self._client.broker_text(node_id), error) from error
 
     async def _retry(self, ask: Callable[[], Awaitable[T | None]], why: str) -> T:
         """Ask until the answer is not None. Raises `ClientError` with `why` after the client's time-out."""
@@ -362,6 +418,14 @@ class TransactionClient:
                 raise ClientError(f"{why}; try again in a moment, and if it stays so, raftwerk doctor shows why")
             await asyncio.sleep(_RETRY_PAUSE_S)
         return answer
+
+
+def _unseen_sentences(unseen: _Unseen) -> list[str]:
+    return [f"{one}, and its open transactions are missing" for one in sentences_by_reason(_by_name(unseen))]
+
+
+def _by_name(unseen: _Unseen) -> dict[str, str]:
+    return {str(one): why for one, why in sorted(unseen.items())}
 
 
 def _open(partition: TopicPartition, row: Struct) -> OpenTransaction:

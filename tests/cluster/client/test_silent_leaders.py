@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import re
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -24,6 +26,7 @@ from raftwerk.cluster.client.cluster_client import (
 )
 from raftwerk.cluster.client.consumer import LATEST, Consumer
 from raftwerk.cluster.client.group_client import GroupClient
+from raftwerk.cluster.client.peer_protocol import UnknownBrokerError, silent_broker
 from raftwerk.cluster.client.producer import Producer
 from raftwerk.cluster.client.transactions.transaction_client import TransactionClient
 from raftwerk.testkit.process_cluster import TestCluster
@@ -32,6 +35,11 @@ from raftwerk.wire.client import RequestTimedOutError
 from raftwerk.wire.codec import Struct
 from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.types import TopicPartition
+
+_SILENT = (
+    "broker 1 (a:9092) does not answer in time, and may be paused, overloaded or cut off; raftwerk doctor shows which "
+    "nodes are to be started or woken"
+)
 
 
 class _Ailing(ClusterClient):
@@ -73,6 +81,8 @@ class _Ailing(ClusterClient):
             times = {"transaction_timeout": 1, "transaction_start_time": 1, "producer_id": 3, "producer_epoch": 0}
             code = ErrorCode.NONE if wanted == "x" else ErrorCode.NOT_COORDINATOR
             return Struct({"transaction_states": [Struct({**state, **times, "error_code": int(code)})]})
+        if api is ApiKey.DESCRIBE_PRODUCERS:
+            return _producers(fields["topics"])
         rows = [
             Struct(
                 {
@@ -89,6 +99,18 @@ class _Ailing(ClusterClient):
         await asyncio.sleep(0)
         part = Struct({"partitions": rows})
         return Struct({"topics": [part], "responses": [part]})
+
+
+def _producers(topics: Iterable[Mapping[str, Any]]) -> Struct:
+    """Every partition has a transaction open from its offset 4 on, whose last record is of the millisecond 1000."""
+    state = {"producer_id": 3, "producer_epoch": 0, "coordinator_epoch": 0}
+    producer = Struct({**state, "current_txn_start_offset": 4, "last_timestamp": 1000})
+    row = {"error_code": 0, "error_message": None, "active_producers": [producer]}
+    answers = []
+    for one in topics:
+        rows = [Struct({**row, "partition_index": index}) for index in one["partition_indexes"]]
+        answers.append(Struct({"name": one["name"], "partitions": rows}))
+    return Struct({"topics": answers})
 
 
 async def ends(client: ClusterClient) -> dict[int, int]:
@@ -291,8 +313,44 @@ def test_a_list_of_transactions_says_what_is_missing_and_no_verdict_is_built_on_
 def test_a_transaction_is_described_by_the_broker_that_answers_and_else_the_silent_one_is_named() -> None:
     client = TransactionClient(_Ailing("__transaction_state"))
     assert asyncio.run(client.describe("x")).coordinator == 2
-    with pytest.raises(ClientError, match=r"^broker 1 \(a:9092\) does not answer in time$"):
+    with pytest.raises(ClientError, match=f"^{re.escape(_SILENT)}$"):
         asyncio.run(client.describe("of-broker-1"))
+
+
+def test_the_settings_of_a_silent_broker_are_refused_with_a_way_out() -> None:
+    with pytest.raises(ClientError, match=f"^{re.escape(_SILENT)}$"):
+        asyncio.run(AdminClient(_Ailing()).describe_configs(BROKER, "1"))
+
+
+def test_of_a_broker_that_the_cluster_does_not_have_it_is_not_said_that_it_may_be_paused() -> None:
+    told = str(silent_broker("broker 9", UnknownBrokerError()))
+    assert told == "broker 9 does not answer: it is not among the brokers that raftwerk brokers list shows"
+
+
+_UNSEEN = (
+    "t-0, t-2, t-4: broker 1 (a:9092) does not answer in time, and its open transactions are missing",
+    "t-3: no broker leads this partition, and its open transactions are missing",
+)
+
+
+def test_a_search_for_hanging_transactions_says_in_which_partitions_it_could_not_look() -> None:
+    found = asyncio.run(TransactionClient(_Ailing()).find_hanging(1000))
+    assert (found.rows, found.missing) == ([], [*_UNSEEN]), "no transaction is old enough"
+
+
+def test_no_transaction_is_said_to_hang_while_its_coordinator_may_be_silent() -> None:
+    found = asyncio.run(TransactionClient(_Ailing(heals_at=0)).find_hanging(1001))
+    assert found.rows == []
+    assert found.missing == [
+        "broker 1 (a:9092) does not answer in time: the transactional ids that it coordinates are missing"
+    ]
+
+
+def test_a_new_leader_is_asked_for_its_open_transactions_even_late() -> None:
+    found = asyncio.run(TransactionClient(_Ailing(heals_at=3)).open_transactions("t"))
+    assert [(str(one.partition), one.start_offset) for one in found] == [(f"t-{index}", 4) for index in range(5)]
+    with pytest.raises(ClientError, match=r"^t-0, t-2, t-4: broker 1 [^;]* are missing; raftwerk doctor shows which"):
+        asyncio.run(TransactionClient(_Ailing()).open_transactions("t"))
 
 
 @pytest.mark.process
@@ -311,6 +369,10 @@ def test_a_dead_broker_with_the_only_replica() -> None:
         assert ": its log directories are missing; raftwerk doctor" in listed.stderr
         while cluster.describe().topic(topic).partitions[led].leader >= 0:  # the test's limit of time ends it
             time.sleep(0.05)
+        hanging = f"{topic}-{led}: no broker leads this partition, and its open transactions are missing"
+        assert f"Error: incomplete: {hanging}; raftwerk doctor" in fails(1, "transactions", "find-hanging", *at)
+        examined = [json.loads(line)["what"] for line in raftwerk("doctor", "--json", *at).stdout.splitlines()]
+        assert f"whether transactions hang cannot be seen: {hanging}" in examined
         told = fails(1, "partitions", "elect", "--unclean", f"{topic}-{led}", *at)
         assert told.endswith(f"; start broker {dead}, which has its only replica")
         for every in (("--all",), ("--all", "--unclean")):

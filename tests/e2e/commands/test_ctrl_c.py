@@ -90,6 +90,11 @@ def test_perf_says_what_it_has_measured(bootstrap: str, topic: str) -> None:
         assert terminal.wait(15) == 130
     summary = terminal.shown.splitlines()[-1]
     assert " records in " in summary and "latency p50" in summary
+    told = " ".join(terminal.shown.split())
+    assert told.startswith("No limit is set by -n or --seconds: it sends until Ctrl-C, and the records stay on the")
+    with Terminal("perf", "produce", topic, "-n", "100", "-b", bootstrap) as terminal:
+        assert terminal.wait(15) == 0
+    assert "No limit" not in terminal.shown
 
 
 def test_perf_with_json_ends_with_an_object(bootstrap: str, topic: str) -> None:

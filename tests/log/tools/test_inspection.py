@@ -7,7 +7,7 @@ import json
 import os
 import random
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
@@ -24,9 +24,9 @@ from raftwerk.log.manager.meta_properties import format_dirs
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.log.tools.inspection import describe, partition_dirs
 from raftwerk.log.tools.repair import plan_repair, repair_partition
-from raftwerk.log.tools.verification import verify_partition
+from raftwerk.log.tools.verification import verify_open_partition, verify_partition
 from raftwerk.runtime.files.real_disk import RealDisk
-from raftwerk.runtime.ports import Runtime
+from raftwerk.runtime.ports import Disk, Runtime
 from raftwerk.wire.types import TopicPartition
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
@@ -98,6 +98,69 @@ def test_valid_logs_have_no_findings() -> None:
     assert list(verify_partition(disk, DIRECTORY)) == []
 
 
+def open_with_batches() -> tuple[PartitionLog, SimDisk]:
+    runtime, disk = make_runtime()
+    log = open_log(runtime)
+    for _ in range(30):
+        append(log, 2)
+    return log, disk
+
+
+def test_a_log_that_a_node_has_open_has_no_findings_though_the_last_indexes_are_in_memory() -> None:
+    log, disk = open_with_batches()
+    last = f"{DIRECTORY}/{log.segments[-1].base_offset:020d}"
+    assert [one.file for one in verify_partition(disk, DIRECTORY)] == [f"{last}.index", f"{last}.timeindex"]
+    disk.write_atomic(f"{last}.log.cleaned", b"")
+    assert verify_open_partition(disk, DIRECTORY) == []
+    disk.remove(f"{DIRECTORY}/{0:020d}.index")
+    assert [one.file for one in verify_open_partition(disk, DIRECTORY)] == [f"{DIRECTORY}/{0:020d}.index"]
+
+
+def test_damage_of_a_log_that_a_node_has_open_is_found() -> None:
+    log, disk = open_with_batches()
+    path = f"{DIRECTORY}/{log.segments[-1].base_offset:020d}.log"
+    disk.flip_bit(path, 70, 1)
+    (found,) = verify_open_partition(disk, DIRECTORY)
+    assert (found.file, found.is_fatal) == (path, True)
+
+
+class _WrittenMeanwhile:
+    """A disk on which a batch is half written at the first look, and written whole at the next one."""
+
+    def __init__(self, disk: SimDisk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+        self._rest = disk.read_bytes(path)[-20:]
+        self._end = len(disk.read_bytes(path))
+        disk.open(path).truncate(self._end - 20)
+        self.looks = 0
+
+    def listdir(self, path: str) -> list[str]:
+        self.looks += 1
+        if self.looks == 2:
+            self._disk.open(self._path).pwrite(self._end - 20, self._rest)
+        return self._disk.listdir(path)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._disk, name)
+
+
+def test_a_batch_that_a_node_is_writing_is_no_damage() -> None:
+    log, disk = open_with_batches()
+    writing = _WrittenMeanwhile(disk, f"{DIRECTORY}/{log.segments[-1].base_offset:020d}.log")
+    assert verify_open_partition(cast(Disk, writing), DIRECTORY) == []
+    assert writing.looks == 2
+    unfinished = _WrittenMeanwhile(disk, f"{DIRECTORY}/{log.segments[-1].base_offset:020d}.log")
+    unfinished.looks = 2
+    assert [one.is_fatal for one in verify_open_partition(cast(Disk, unfinished), DIRECTORY)] == [True]
+
+
+def test_a_partition_that_is_deleted_while_it_is_looked_at_has_no_findings() -> None:
+    _, disk = open_with_batches()
+    disk.remove_tree(DIRECTORY)
+    assert verify_open_partition(disk, DIRECTORY) == []
+
+
 @pytest.mark.parametrize("seed", range(25))
 def test_damaged_batches_are_found_and_cut_off(seed: int) -> None:
     runtime, disk, content, bases = closed_log()
@@ -152,6 +215,12 @@ def test_the_commands(tmp_path: Path) -> None:
     refused = runner.invoke(cli, ["log", "repair", root])
     assert refused.exit_code == 1
     assert "in use" in refused.output
+    for directory in (root, f"{root}/t-0"):
+        running = runner.invoke(cli, ["log", "verify", directory])
+        assert running.exit_code == 0
+        assert running.stdout == "1 partition checked, 0 damaged, 0 notes.\n"
+        told = " ".join(running.stderr.split())
+        assert told.startswith(f"Note: the node of {root} runs (process {os.getpid()}): it has the indexes of")
     manager.shutdown()
     rows = [
         json.loads(line)
