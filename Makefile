@@ -62,10 +62,10 @@ define copy_jars
 	test -d '$(2)' || echo "no jars in $(2): $(4) will NOT be tested"
 endef
 
-test: $(STAMP) kafka-jars flink-jars  ## the tests but for the long ones: 30 to 45 minutes on two cores
+test: $(STAMP) kafka-jars flink-jars  ## the tests but for the long ones: 20 to 30 minutes on two cores; what CI runs
 	$(BIN)/python -m pytest -n 2 --dist loadgroup --durations=30 -m 'not containers and not long'
 
-test-all: $(STAMP) kafka-jars flink-jars debezium-jars  ## all tests, those too that start Spark for minutes: 70 minutes on two cores; what CI runs
+test-all: $(STAMP) kafka-jars flink-jars debezium-jars  ## all tests, those too that start Spark for minutes: an hour on two cores
 	$(BIN)/python -m pytest -n 2 --dist loadgroup --durations=30
 
 properties: $(STAMP)  ## the tests of properties with new random examples, ten times as many
