@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from ..cluster.client.client_errors import NotLoggedInError, OtherClusterError, UnreachableError
+from ..cluster.client.cluster_client import ClusterClient
+from ..security.client_login import ClientLogin
 from .decisions import Decide
 from .errors import RegistryError, schema_too_large
 from .image import RegistryImage
@@ -27,6 +29,9 @@ _TIMEOUT_S = 30.0
 _REACH_TIMEOUT_S = 5.0
 """How long a write waits for a broker that answers. An election takes none away from the others."""
 _RECONNECT_MS_MAX = 1000
+_SOCKET_TIMEOUT_MS = 10_000
+"""How long librdkafka waits for a leader that hangs, before it looks for its successor, which is elected by then."""
+_REFRESH_MS = 5_000
 _REPLICAS = 3
 _RECORD_BYTES_MAX = 16 << 20
 """What librdkafka sends at most, so that it is the topic's `max.message.bytes` that decides."""
@@ -52,9 +57,12 @@ class FencedError(Exception):
 
 
 class SchemasTopic:
-    """The topic of one cluster. `settings` are those of librdkafka: the addresses, and how it logs in."""
+    """The topic of one cluster. `settings` are those of librdkafka: the addresses, and how it logs in.
 
-    def __init__(self, settings: Mapping[str, str], topic: str = "_schemas") -> None:
+    With `login` an own client logs in, which finds out whether any broker answers: librdkafka asks one of them.
+    """
+
+    def __init__(self, settings: Mapping[str, str], topic: str = "_schemas", login: ClientLogin | None = None) -> None:
         self.topic = topic
         self.group = f"raftwerk-registry-{topic}"
         """The transactional id, and the group, that all registries of the topic share."""
@@ -63,7 +71,21 @@ class SchemasTopic:
         self._replayed = self.image
         """What records are replayed into: another image while the topic is read anew."""
         quiet = {"log_level": 0, "logger": _silent()}
-        self._settings: dict[str, Any] = {"reconnect.backoff.max.ms": _RECONNECT_MS_MAX, **settings, **quiet}
+        self._settings: dict[str, Any] = {
+            "reconnect.backoff.max.ms": _RECONNECT_MS_MAX,
+            "socket.timeout.ms": _SOCKET_TIMEOUT_MS,
+            "topic.metadata.refresh.interval.ms": _REFRESH_MS,
+            **settings,
+            **quiet,
+        }
+        self._client = ClusterClient(
+            settings["bootstrap.servers"],
+            client_id="raftwerk-registry",
+            timeout_s=_REACH_TIMEOUT_S,
+            login=login,
+            is_silent=True,
+            is_interactive=True,
+        )
         self._writing = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
         self._moved = asyncio.Condition()
@@ -96,7 +118,7 @@ class SchemasTopic:
 
         settings = {"transactional.id": self.group, "linger.ms": 0, "message.max.bytes": _RECORD_BYTES_MAX}
         producer = Producer({**self._settings, **settings})
-        await asyncio.to_thread(self._check_reached, producer)
+        await self._check_reached()
         await asyncio.to_thread(producer.init_transactions, _TIMEOUT_S)
         await self.read_to_the_end()
         self._producer = producer
@@ -117,6 +139,7 @@ class SchemasTopic:
     async def stop(self) -> None:
         """Stop following the topic."""
         self._ended.set()
+        await self._client.__aexit__()
         if self._follower.is_alive():
             await asyncio.to_thread(self._follower.join)
         self._deciding.shutdown(wait=False, cancel_futures=True)
@@ -142,7 +165,7 @@ class SchemasTopic:
                 if self._producer is None:
                     await self._take_over()
                 else:
-                    await asyncio.to_thread(self._check_reached, self._producer)
+                    await self._check_reached()
                 await self._until(0)
                 decision = await self.ask(decide)
                 if decision.records:
@@ -152,6 +175,16 @@ class SchemasTopic:
             except KafkaException as error:
                 raise _store_error(error.args[0]) from None
             return decision.answer
+
+    async def _check_reached(self) -> None:
+        """Raise `RegistryError` where no broker answers, before anything is begun: a commit waits much longer."""
+        try:
+            async with asyncio.timeout(_REACH_TIMEOUT_S):
+                await self._client.metadata([self.topic])
+        except (NotLoggedInError, OtherClusterError) as error:
+            raise RegistryError(50001, f"Error in the backend data store: {error}") from None
+        except (UnreachableError, TimeoutError):
+            raise RegistryError(50001, _NO_BROKER) from None
 
     async def _write_and_read_back(self, records: Sequence[Record]) -> None:
         """Write records, and read up to behind them. Raises as `_write`, and `TimeoutError`.
@@ -189,25 +222,6 @@ class SchemasTopic:
                 f"the topic {self.topic} has cleanup.policy={policy}, which would delete schemas: raftwerk configs set "
                 f"--topic {self.topic} cleanup.policy=compact"
             )
-
-    def _check_reached(self, producer: Any) -> None:
-        """Raise `RegistryError` where no broker answers, before anything is begun: a commit waits much longer."""
-        from confluent_kafka import KafkaError, KafkaException
-
-        deadline = time.monotonic() + _REACH_TIMEOUT_S
-        while (left_s := deadline - time.monotonic()) > 0:
-            try:
-                producer.list_topics(self.topic, timeout=left_s)
-                return
-            except KafkaException as error:
-                if error.args[0].code() not in (
-                    KafkaError._TRANSPORT,
-                    KafkaError._TIMED_OUT,
-                    KafkaError._ALL_BROKERS_DOWN,
-                ):
-                    raise
-            self._ended.wait(_POLL_S)  # it was one broker's failure, perhaps, and librdkafka asks no other one
-        raise RegistryError(50001, _NO_BROKER)
 
     def _end(self) -> int:
         """The end of the log, up to which this registry has to read before it may decide."""

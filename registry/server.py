@@ -57,7 +57,7 @@ async def serve(settings: RegistrySettings, on_ready: Callable[[str], object]) -
     """Serve until SIGINT or SIGTERM. `on_ready` gets the URL. Raises `SchemasTopicError`, and `OSError` for a port."""
     async with AsyncExitStack() as stack:
         listening = stack.enter_context(asgi_server.listen(settings.host, settings.port))
-        schemas = SchemasTopic(settings.librdkafka, settings.topic)
+        schemas = SchemasTopic(settings.librdkafka, settings.topic, settings.login)
         stack.push_async_callback(schemas.stop)
         await schemas.start()
         client = ClusterClient(

@@ -326,6 +326,21 @@ def test_a_leader_that_dies_loses_no_schema(cluster: TestCluster) -> None:
 
 
 @pytest.mark.long
+def test_a_write_waits_for_the_election_while_the_leader_of_the_topic_is_paused(cluster: TestCluster) -> None:
+    topic = unique_topic("schemas")
+    with registry(cluster, topic) as url:
+        assert ask(url, "POST", "/subjects/a/versions", {"schema": '"string"'})[0] == 200
+        leader = cluster.leader_of(topic)
+        cluster.pause(leader)
+        try:
+            for number, schema in enumerate(("bytes", "long"), 2):
+                status, answer = ask(url, "POST", f"/subjects/a{number}/versions", {"schema": f'"{schema}"'})
+                assert (status, answer.get("id")) == (200, number), answer
+        finally:
+            cluster.heal()
+
+
+@pytest.mark.long
 def test_a_write_that_no_replicas_take_is_told_and_the_next_one_is_done(cluster: TestCluster) -> None:
     topic = unique_topic("schemas")
     with registry(cluster, topic) as url:

@@ -11,54 +11,44 @@ import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from raftwerk.cluster.client.client_errors import NotLoggedInError, UnreachableError
+from raftwerk.cluster.client.cluster_client import ClusterClient
 from raftwerk.registry import decisions, schemas_topic
 from raftwerk.registry.decisions import NewSchema
 from raftwerk.registry.errors import RegistryError
 from raftwerk.registry.schemas_topic import SchemasTopic
 
-
-class Unreached:
-    """Its first requests go to a broker that has died; `refusals` says how many."""
-
-    def __init__(self, refusals: int, code: int = KafkaError._TRANSPORT) -> None:
-        self.refusals = refusals
-        self.code = code
-        self.asked = 0
-
-    def list_topics(self, topic: str, timeout: float) -> None:
-        self.asked += 1
-        assert topic == "schemas" and timeout > 0
-        if self.asked <= self.refusals:
-            raise KafkaException(KafkaError(self.code))
+NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
 
 
-def check(producer: Unreached) -> None:
-    """Ask whether the cluster is reached, in a thread as the registry does."""
+def check(monkeypatch: pytest.MonkeyPatch, failure: Exception | None) -> None:
+    """Ask whether the cluster is reached, where a request for metadata ends so, or for None never."""
+
+    async def metadata(client: ClusterClient, topics: list[str]) -> None:
+        assert topics == ["schemas"]
+        if failure is None:
+            await asyncio.Event().wait()
+        else:
+            raise failure
 
     async def main() -> None:
-        await asyncio.to_thread(SchemasTopic({}, "schemas")._check_reached, producer)
+        await SchemasTopic(NOWHERE, "schemas")._check_reached()
 
+    monkeypatch.setattr(ClusterClient, "metadata", metadata)
     asyncio.run(main())
 
 
-def test_a_broker_that_has_died_is_not_the_whole_cluster() -> None:
-    """librdkafka asks any broker, and does not ask another one when the connection to that one ends."""
-    producer = Unreached(3)
-    check(producer)
-    assert producer.asked == 4
-
-
-def test_no_broker_answers_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schemas_topic, "_REACH_TIMEOUT_S", 0.3)
+@pytest.mark.parametrize("failure", [None, UnreachableError({("a", 1): "refuses the connection"})])
+def test_no_broker_answers_in_time(monkeypatch: pytest.MonkeyPatch, failure: Exception | None) -> None:
+    monkeypatch.setattr(schemas_topic, "_REACH_TIMEOUT_S", 0.1)
     with pytest.raises(RegistryError, match="no broker of the cluster answers"):
-        check(Unreached(1_000))
+        check(monkeypatch, failure)
 
 
-def test_other_errors_are_told_at_once() -> None:
-    producer = Unreached(1, KafkaError._AUTHENTICATION)
-    with pytest.raises(KafkaException):
-        check(producer)
-    assert producer.asked == 1
+def test_other_errors_are_told_in_their_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = NotLoggedInError({("a", 1): "refuses the login"}, "give a password")
+    with pytest.raises(RegistryError, match="Error in the backend data store: cannot log in: a:1 refuses"):
+        check(monkeypatch, refused)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +65,7 @@ def test_a_broker_that_has_not_heard_of_the_new_topic_is_waited_for(monkeypatch:
         return 7
 
     async def main() -> None:
-        assert await asyncio.to_thread(SchemasTopic({}, "schemas")._first_end) == 7
+        assert await asyncio.to_thread(SchemasTopic(NOWHERE, "schemas")._first_end) == 7
 
     monkeypatch.setattr(SchemasTopic, "_end", end)
     asyncio.run(main())
@@ -149,9 +139,10 @@ def test_an_id_is_not_given_twice_when_a_write_is_not_read_back_in_time(monkeypa
 
     async def main() -> list[tuple[str, int]]:
         log = LogInMemory()
+        monkeypatch.setattr(SchemasTopic, "_check_reached", lambda _: asyncio.sleep(0))
         monkeypatch.setattr(confluent_kafka, "Producer", log.producer)
         monkeypatch.setattr(confluent_kafka, "Consumer", log.consumer)
-        topic = SchemasTopic({}, "schemas")
+        topic = SchemasTopic(NOWHERE, "schemas")
         with monkeypatch.context() as patience:
             patience.setattr(schemas_topic, "_TIMEOUT_S", 0.2)
             with pytest.raises(RegistryError, match="it may be done or not") as told:
