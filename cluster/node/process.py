@@ -346,7 +346,8 @@ def _load(file: str | None, use_env: bool, overrides: Iterable[str]) -> NodeConf
     if file is not None:
         with open(file, "rb") as opened:
             content = opened.read()
-    config = load_config(content, environ=os.environ if use_env else None, overrides=overrides)
+    environ = os.environ if use_env else None
+    config = load_config(content, environ=environ, overrides=overrides, file=file or "server.properties")
     return replace(config.with_default_host(socket.gethostname()), file=file)
 
 

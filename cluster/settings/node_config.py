@@ -44,10 +44,12 @@ class Problem:
     value: str | None
     reason: str
     way_out: str
+    is_of_file: bool = False
+    """Whether `key` is a file, which cannot be read as settings."""
 
     def __str__(self) -> str:
         what = f"{self.key} is not set" if self.value is None else f"{self.key}={shown(self.key, self.value)}"
-        what = self.key if self.key.endswith("*") else what  # several settings
+        what = self.key if self.is_of_file or self.key.endswith("*") else what  # several settings
         return f"{what}: {self.reason}; {self.way_out}"
 
 
@@ -188,27 +190,32 @@ def _plain_path(path: str) -> str:
     return plain.rstrip("/") or plain
 
 
-def _text_of(content: bytes) -> str:
+def _text_of(content: bytes, file: str) -> str:
     try:
         return decode_properties(content)
     except ValueError as error:
-        raise ConfigError([Problem("server.properties", "...", str(error), "name a file of settings")]) from None
+        raise ConfigError([Problem(file, None, str(error), "name a file of settings", is_of_file=True)]) from None
 
 
 def load_config(
-    content: str | bytes | None, *, environ: Mapping[str, str] | None = None, overrides: Iterable[str] = ()
+    content: str | bytes | None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    overrides: Iterable[str] = (),
+    file: str = "server.properties",
 ) -> NodeConfig:
     """The content of server.properties, then `KAFKA_*` variables, then `key=value` overrides; later values count.
 
-    Raises `ConfigError`; an override whose name is not known is an error, too, since it is probably misspelt.
+    `file` is where the content is from. Raises `ConfigError`; an override whose name is not known is an error, too,
+    since it is probably misspelt.
     """
     properties: dict[str, str] = {}
     if content is not None:
-        text = _text_of(content) if isinstance(content, bytes) else content
+        text = _text_of(content, file) if isinstance(content, bytes) else content
         try:
             properties.update(parse_properties(text))
         except ValueError as error:
-            raise ConfigError([Problem("server.properties", "...", str(error), "correct the escape")]) from None
+            raise ConfigError([Problem(file, None, str(error), "correct it", is_of_file=True)]) from None
     properties.update(properties_from_env(environ or {}))
     overridden = []
     problems: list[Problem] = []

@@ -40,12 +40,15 @@ _NOT_CONFIGURATIONS = frozenset(
 def parse_properties(text: str) -> dict[str, str]:
     """Keys and values in the order of the file; a key that comes twice has its last value, as in Java.
 
-    Raises ValueError for a broken \\u escape.
+    Raises ValueError for a broken \\u escape, which names the line.
     """
     result: dict[str, str] = {}
-    for line in _logical_lines(text):
+    for number, line in _logical_lines(text):
         key, value = _split(line)
-        result[_unescape(key)] = _unescape(value)
+        try:
+            result[_unescape(key)] = _unescape(value)
+        except ValueError as error:
+            raise ValueError(f"line {number}: {error}") from None
     return result
 
 
@@ -89,10 +92,12 @@ def _env_key(name: str) -> str:
     return key.replace("\0", "_")
 
 
-def _logical_lines(text: str) -> Iterator[str]:
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """The lines that say something, with those that continue them, and the number of the last of these."""
     pending = ""
     continued = False
-    for natural in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
+    number = 0
+    for number, natural in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), 1):
         line = natural.lstrip(_BLANKS)
         if not continued and (not line or line[0] in "#!"):
             continue
@@ -100,10 +105,10 @@ def _logical_lines(text: str) -> Iterator[str]:
         continued = backslashes % 2 == 1
         pending += line[:-1] if continued else line
         if not continued:
-            yield pending
+            yield number, pending
             pending = ""
     if pending:
-        yield pending
+        yield number, pending
 
 
 def _split(line: str) -> tuple[str, str]:

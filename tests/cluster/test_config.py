@@ -221,6 +221,20 @@ def test_only_a_setting_that_has_a_default_can_be_left_out(change: dict[str, str
     assert ("or remove the line for the default" in str(refused.value)) is is_advised
 
 
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"node.id=1\nlog.dirs=C\\u12x", "n1.properties: line 2: \\u12x is not a Unicode escape: "),
+        (b"# one\n\nlog.dirs=a,\\\n b,\\uZ", "n1.properties: line 4: \\uZ is not"),
+        (b"\x7fELF\0", "n1.properties: it is not a text file; name a file of settings"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named_with_the_line(content: bytes, told: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load_config(content, file="n1.properties")
+    assert str(refused.value).startswith(told)
+
+
 def test_broker_id_is_refused_with_its_new_name() -> None:
     changed = {key: value for key, value in COMBINED.items() if key != "node.id"} | {"broker.id": "1"}
     assert problems(changed) == ["broker.id=1: the node's id is called node.id; rename the key to node.id"]
