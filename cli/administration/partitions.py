@@ -158,17 +158,23 @@ async def _unthrottle(client: ClusterClient) -> bool:
 
 async def _follow(client: ClusterClient, moves: list[Move], meter: ProgressMeter, timeout_s: float) -> None:
     """Wait for the moves and show their progress."""
-    from ...cluster.client.reassignment import wait_for_moves
+    from ...cluster.client.reassignment import held_up, wait_for_moves
 
-    last = ""
+    last = told = ""
     on_terminal = sys.stderr.isatty()
 
     async def show_progress() -> None:
-        nonlocal last
+        nonlocal last, told
         line = str(await meter.measure(client))
         if line != last:
             last = line
             click.echo(f"\r{line}\033[K" if on_terminal else line, err=True, nl=not on_terminal)
+            return
+        awaited = "; ".join(await held_up(client, moves))
+        if awaited not in ("", told):
+            told = awaited
+            click.echo(f"\r{awaited}\033[K" if on_terminal else awaited, err=True)
+            last = "" if on_terminal else last
 
     try:
         await wait_for_moves(client, moves, timeout_s, show_progress)

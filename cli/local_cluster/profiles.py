@@ -152,6 +152,8 @@ def remove(name: str) -> None:
         raise click.ClickException(_missing(profiles, name))
     _save(profiles.without(name))
     click.echo(f"Removed the profile {name}.")
+    if name == profiles.current:
+        click.echo("It was in use: commands now find the cluster of this directory, or else that at localhost:9092.")
 
 
 @click.command(cls=Command)

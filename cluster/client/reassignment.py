@@ -231,7 +231,7 @@ async def wait_for_moves(
         if loop.time() > deadline:
             names = ", ".join(dict.fromkeys(f"{topic}-{partition}" for topic, partition in left))
             told = [f"still moving after {timeout_s:g} s: {names}", *between_dirs.missing]
-            told += await _held_up(client, left)
+            told += await held_up(client, moves)
             told.append("they go on, see: raftwerk partitions reassignments")
             raise ClientError("; ".join(told))
         if on_wait is not None:
@@ -239,11 +239,11 @@ async def wait_for_moves(
         await asyncio.sleep(_LOOK_AGAIN_S)
 
 
-async def _held_up(client: ClusterClient, left: Sequence[tuple[str, int]]) -> list[str]:
-    """A sentence on the brokers for which the partitions that are left wait, and which fetch nothing now."""
-    adding = {
-        one for move in await reassignments(client) if (move.topic, move.partition) in left for one in move.adding
-    }
+async def held_up(client: ClusterClient, moves: Iterable[Move]) -> list[str]:
+    """A sentence on the brokers for which those of the moves wait that are under way, and which fetch nothing now."""
+    wanted = {(move.topic, move.partition): None for move in moves}
+    moving = [one for one in await reassignments(client) if (one.topic, one.partition) in wanted]
+    adding = {broker for one in moving for broker in one.adding}
     brokers = await AdminClient(client).registered_brokers() if adding else []
     away = sorted(adding - {one.node_id for one in brokers if not one.is_fenced})
     if not away:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -251,6 +251,33 @@ def test_the_wait_goes_on_while_a_broker_is_started_again(monkeypatch: pytest.Mo
     with pytest.raises(ClientError) as told:
         asyncio.run(reassignment.wait_for_moves(ClusterClient("localhost:1"), moves, -1.0))
     assert str(told.value).startswith(f"still moving after -1 s: t-0; {silent.missing[0]}; they go on, see: ")
+
+
+def test_a_wait_names_once_the_brokers_that_fetch_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    awaited = "they wait for broker 2, down or fenced: raftwerk doctor shows why"
+
+    async def measure(*_: object) -> str:
+        return "0 of 1 partition moved"
+
+    async def held_up(*_: object) -> list[str]:
+        return [awaited]
+
+    async def wait(client: object, moves: object, timeout_s: float, look: Callable[[], Awaitable[None]]) -> None:
+        for _ in range(4):
+            await look()
+        late()
+
+    async def done(*_: object) -> None:
+        pass
+
+    monkeypatch.setattr(ProgressMeter, "look_ahead", done)
+    monkeypatch.setattr(ProgressMeter, "measure", measure)
+    for name, function in (("reassign", done), ("alter_replica_log_dirs", done), ("held_up", held_up)):
+        monkeypatch.setattr(reassignment, name, function)
+    monkeypatch.setattr(reassignment, "wait_for_moves", wait)
+    result = CliRunner().invoke(cli, ["partitions", "reassign", "t-0=2", "--wait", "-b", "localhost:1"])
+    assert result.stderr.splitlines()[:2] == ["0 of 1 partition moved", awaited]
+    assert result.stderr.count(awaited) == 1
 
 
 def test_a_wait_that_ends_names_the_brokers_that_fetch_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,7 +169,8 @@ def test_profiles_are_kept(home: Path) -> None:
     assert run("profile", "list")[1].splitlines()[0].startswith("* prod")
     assert load_profiles() == Profiles({"prod": "a:9092,b:9093", "with.dot": "[::1]:1"}, "prod")
     assert profiles_file() == str(home / "config" / "raftwerk" / "profiles.toml")
-    assert run("profile", "remove", "prod")[0] == 0
+    told = "It was in use: commands now find the cluster of this directory, or else that at localhost:9092."
+    assert run("profile", "remove", "prod") == (0, f"Removed the profile prod.\n{told}\n")
     assert load_profiles() == Profiles({"with.dot": "[::1]:1"})
     assert run("profile", "use", "prod") == (2, "Error: there is no profile prod; there are: with.dot\n")
     assert run("profile", "remove", "prod") == (1, "Error: there is no profile prod; there are: with.dot\n")

@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 
 _TOLD_FROM_S = 1.0
 """It is said that a quota throttles the client once it has done so for this time."""
+_TOLD_AGAIN_S = 10.0
+"""It is said again after each such time more for which the client was throttled."""
 
 _logger = logging.getLogger("raftwerk.cluster.client")
 
@@ -26,7 +28,8 @@ class Throttling:
         self._until = -math.inf
         self._limits: dict[asyncio.Timeout, None] = {}
         self.is_silent = is_silent
-        self._has_told = is_silent
+        self._told_at_s = _TOLD_FROM_S
+        """It is said when the client has been throttled for so long in all."""
 
     @property
     def is_throttled(self) -> bool:
@@ -53,8 +56,8 @@ class Throttling:
             end = limit.when()
             if end is not None and not limit.expired():
                 limit.reschedule(end + added_s)
-        if self._total_s >= _TOLD_FROM_S and not self._has_told:
-            self._has_told = True
+        if self._total_s >= self._told_at_s and not self.is_silent:
+            self._told_at_s = self._total_s + _TOLD_AGAIN_S
             text = "a quota throttles this client at %s: waiting for %.1f s; raftwerk quotas list shows the quotas"
             _logger.warning(text, peer, added_s)
 

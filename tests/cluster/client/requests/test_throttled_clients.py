@@ -63,8 +63,13 @@ def test_a_limit_that_has_no_end_keeps_none() -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize(("is_silent", "steps_s", "told"), [(False, [4, 8], 1), (False, [0.4], 0), (True, [4], 0)])
-def test_it_is_said_once(*, is_silent: bool, steps_s: list[float], told: int, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("is_silent", "steps_s", "told"),
+    [(False, [4, 8], ["4.0"]), (False, [4, 8, 15], ["4.0", "7.0"]), (False, [0.4], []), (True, [4], [])],
+)
+def test_it_is_said_once_and_again_after_ten_seconds_more(
+    *, is_silent: bool, steps_s: list[float], told: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
     async def run() -> None:
         throttling = Throttling(is_silent=is_silent)
         for step_s in steps_s:
@@ -72,7 +77,7 @@ def test_it_is_said_once(*, is_silent: bool, steps_s: list[float], told: int, ca
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(run())
-    assert [record.getMessage() for record in caplog.records] == [TOLD] * told
+    assert [record.getMessage() for record in caplog.records] == [TOLD.replace("4.0", one) for one in told]
 
 
 @pytest.mark.process
