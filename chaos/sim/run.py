@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -160,7 +161,7 @@ class Run:
         return [replace(fault, target=scenario.fixed_targets.get(fault.kind, fault.target)) for fault in faults]
 
     def execute(self) -> Outcome:
-        """Run to the end. A broken invariant is in the outcome; it is not raised."""
+        """Run to the end. A broken invariant or another error is in the outcome; it is not raised."""
         failure = None
         gc_was_on = gc.isenabled()
         gc.disable()  # so that memory use does not decide when objects are finalized
@@ -170,6 +171,10 @@ class Run:
                     self._phases()
                 except (InvariantBroken, SimulationError) as error:
                     failure = str(error)
+                except Exception as error:  # such as a check that what it read did not allow for
+                    failure = f"{type(error).__name__} in a check or a workload: {error}"
+                    for line in traceback.format_exc().splitlines():
+                        self.world.trace.note("simulator", line)
                 if self.world.errors:
                     first = self.world.errors[0]
                     failure = str(first.error if isinstance(first.error, InvariantBroken) else first)

@@ -25,6 +25,8 @@ from raftwerk.chaos.sim.run import Outcome, Run
 from raftwerk.chaos.sim.scenarios import SCENARIOS
 from raftwerk.chaos.sim.workloads.partition_changes import ThrottledReassignments
 from raftwerk.cli.main import cli
+from raftwerk.wire.errors import ErrorCode
+from raftwerk.wire.records import CorruptBatchError
 
 CHUNK = 5
 """The first seeds of each scenario are in each run, the others in the long one."""
@@ -234,6 +236,21 @@ def test_a_failing_seed_is_reported_with_its_number_and_its_timeline(
     assert "Again: raftwerk sim --scenario kill --seed 7" in shown
     assert "leads t-0 epoch 0" in shown
     assert "0 of " in shown
+
+
+def test_an_error_in_a_check_is_a_failure_of_its_seed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Raised in a worker it left the command waiting for ever, since it cannot be pickled."""
+
+    def check(history: object) -> None:
+        raise CorruptBatchError(ErrorCode.CORRUPT_MESSAGE, "no batch")
+
+    monkeypatch.setattr(sim_run, "check_history", check)
+    assert sim_command(["--scenario", "single", "--seed", "1"]) == 1
+    shown = capsys.readouterr().out
+    assert "FAILED: scenario single, seed 1: CorruptBatchError in a check or a workload: no batch" in shown
+    assert 'raise CorruptBatchError(ErrorCode.CORRUPT_MESSAGE, "no batch")' in shown
 
 
 def test_the_command_line_reports_success(capsys: pytest.CaptureFixture[str]) -> None:
