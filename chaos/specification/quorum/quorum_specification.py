@@ -9,7 +9,7 @@ actions keep them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ....raft.types import ReplicaKey, RoleKind
 from ....raft.voters.voter_set import VoterSet
@@ -61,6 +61,19 @@ class QuorumSpecification:
         state = self.states[node_id]
         self.history.durable[state.key] = durable
         self._restarts.setdefault(node_id, RestartWithState(durable, state.epoch, state.leader))
+
+    def on_end_as_leader(self, node_id: int, epoch: int) -> Deviation | None:
+        """A process ends in the event that elected it, of which others may hear; None if it may have been elected."""
+        before = self.states[node_id]
+        if before.epoch != epoch or self.history.of(epoch).leader is not None:
+            return None
+        elected = replace(before, role=RoleKind.LEADER, leader=node_id)
+        path = explain(before, elected, self._actions)
+        if isinstance(path, Deviation):
+            return path
+        for step in path:
+            self.history.record(step.state)
+        return None
 
     def on_disk_replaced(self, node_id: int) -> None:
         """The node, whose process has ended, has an empty disk or an old one."""

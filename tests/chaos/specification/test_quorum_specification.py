@@ -314,3 +314,19 @@ def test_a_leader_without_what_is_committed_is_told(quorum: Quorum) -> None:
     quorum.stand(3)
     quorum.specification.history.epochs[2].votes[ReplicaKey(2)] = ReplicaKey(3)
     assert "not LeaderHasAllAckedValues" in quorum.lead(3)
+
+
+def test_others_may_hear_of_a_leader_that_ends_in_the_event_that_elected_it(quorum: Quorum) -> None:
+    elect_3(quorum)
+    hears: dict[str, Any] = {"role": RoleKind.FOLLOWER, "epoch": 2, "leader": 3, "voted_for": None}
+    assert quorum.become(1, **hears)
+    assert quorum.specification.on_end_as_leader(3, 2) is None
+    quorum.specification.on_end(3, quorum.log(3))
+    assert not quorum.become(1, **hears)
+    assert not quorum.become(3, role=RoleKind.UNATTACHED, leader=None), "its state was not stored"
+
+
+def test_who_has_no_majority_is_not_elected_at_its_end_either(quorum: Quorum) -> None:
+    quorum.follow(3, 1)
+    assert not quorum.stand(3)
+    assert "only [3] voted for it" in str(quorum.specification.on_end_as_leader(3, 2))

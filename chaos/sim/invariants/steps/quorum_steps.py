@@ -16,7 +16,7 @@ from .....raft.driver.raft_driver import RaftDriver
 from .....raft.messages.control_records import voter_records
 from .....raft.replication.partition_raft_log import PartitionRaftLog
 from .....raft.roles import Role
-from .....raft.types import CommittedBatch, ElectionState
+from .....raft.types import CommittedBatch, ElectionState, RoleKind
 from .....raft.voters.voter_set import VoterSet
 from .....wire.records import iter_headers
 from .....wire.types import SnapshotId
@@ -73,9 +73,13 @@ class QuorumStepChecker:
     def after_event(self, node_id: int) -> None:
         """Check the node whose event has just run. Raises `InvariantBroken`."""
         node = self._nodes.get(node_id)
-        if node is None or node.driver.failure.done():
+        if node is None:
             return
         quorum = node.driver.quorum_state
+        if node.driver.failure.done():
+            if quorum.role.kind in (RoleKind.LEADER, RoleKind.RESIGNED):
+                self._judge(node_id, self._specification.on_end_as_leader(node_id, quorum.role.epoch))
+            return
         log, high_watermark = quorum.log, quorum.high_watermark.offset or 0
         seen = log.end_offset, log.last_epoch, high_watermark, log.start
         if quorum.role is node.role and seen == node.seen:
