@@ -345,7 +345,8 @@ def _not_ready(waiting: list[Child], limit_s: float) -> str:
     ids = ", ".join(str(child.plan.node_id) for child in waiting)
     who = f"node {ids} is" if len(waiting) == 1 else f"nodes {ids} are"
     full = "".join(full_disk(child.plan) for child in waiting)
-    return f"{who} not ready after {limit_s:g} s without progress; see {waiting[0].plan.log_file}{full}"
+    logs = " and ".join(child.plan.log_file for child in waiting)
+    return f"{who} not ready after {limit_s:g} s without progress; see {logs}{full}"
 
 
 def full_disk(plan: NodePlan) -> str:
