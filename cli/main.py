@@ -159,8 +159,7 @@ def _show(error: click.ClickException) -> None:
         return
     from ..cluster.command_line.text_table import folded
 
-    for line in f"Error: {error.format_message()}".split("\n"):
-        click.echo(folded(line, to=sys.stderr), err=True)
+    click.echo(folded(f"Error: {error.format_message()}", to=sys.stderr), err=True)
 
 
 def _discard_stdout() -> None:

@@ -50,7 +50,9 @@ def doctor(
         examine_local_logs,
         examine_local_voters,
         examine_machine,
+        waiting_brokers,
     )
+    from ...cluster.doctor.silent_nodes import NOBODY_WAITS
 
     found = examine_machine()
     for file in files:
@@ -60,9 +62,9 @@ def doctor(
         address = choose_address(*names)
         options = address.local_options
         if address.paused is None:
-            found += run_client(
-                examine_cluster(address.bootstrap, address.advice, address.controllers, options, address.silence_advice)
-            )
+            waiting = NOBODY_WAITS if address.directory is None else waiting_brokers(address.directory)
+            advice = (address.advice, address.controllers, options, address.silence_advice)
+            found += run_client(examine_cluster(address.bootstrap, *advice, waiting))
         else:
             found.append(Finding(FAILURE, f"no broker answers: {address.paused}"))
         # Who logs in with another file needs none of `up`, which would change the passwords.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...cluster.command_line.cluster_address import missing_cluster, options_of, state_dir
+from ...cluster.command_line.text_table import folded
 from ..options import (
     Command,
     WrongConfiguration,
@@ -130,7 +132,7 @@ def stop(node_ids: tuple[int, ...], limit_s: float, directory: str) -> None:
 
 def tell(sentence: str) -> None:
     """Print what is waited for."""
-    click.echo(f"{sentence[0].upper()}{sentence[1:]}.", err=True)
+    click.echo(folded(f"{sentence[0].upper()}{sentence[1:]}.", to=sys.stderr), err=True)
 
 
 def _running(directory: str, node_ids: tuple[int, ...]) -> list[tuple[NodePlan, int]]:
@@ -198,7 +200,7 @@ def start(node_ids: tuple[int, ...], limit_s: float, directory: str, log_level: 
     if not down:
         raise click.ClickException(f"every node is already running: raftwerk status{options_of(directory)} shows them")
     if paused:
-        click.echo(f"Note: {paused_sentence(paused, options_of(directory))}.", err=True)
+        click.echo(folded(f"Note: {paused_sentence(paused, options_of(directory))}.", to=sys.stderr), err=True)
     lost = lost_files(plan)
     if lost is not None:
         raise click.ClickException(lost)
@@ -208,7 +210,7 @@ def start(node_ids: tuple[int, ...], limit_s: float, directory: str, log_level: 
         for node_id in down:
             supervisor.start_node(node_id)
         if without := missing_majority(plan, started=down):
-            click.echo(f"Note: {_nodes(down)} cannot serve yet{without}.", err=True)
+            click.echo(folded(f"Note: {_nodes(down)} cannot serve yet{without}.", to=sys.stderr), err=True)
         supervisor.wait_ready(down, limit_s, tell)
     except LocalNodeError as error:
         has_died = not all(child.alive for child in supervisor.children.values())

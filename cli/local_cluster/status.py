@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ _NOTHING = {"leads": 0, "replicas": 0, "in_sync": 0}
 """What a node leads and has while no broker tells it."""
 _LEADER_TIMEOUT_S = 3.0
 """How long `status` waits for the quorum's leader; brokers wait longer for it."""
+_DOWN, _NOT_SERVING = "down", "not serving"
 _NO_LEADER = "The quorum has no leader: topics and leaders cannot change until a majority of the controllers runs"
 
 
@@ -56,6 +57,8 @@ def status(
 
 def _show_nodes(plan: ClusterPlan, as_json: bool) -> bool:
     """Print the nodes of a local cluster; whether all is well."""
+    from ...cluster.doctor.silent_nodes import led_without
+
     asked = _not_paused(plan)
     view, leader, fenced, why = _ask(asked)
     if view is None:
@@ -63,7 +66,10 @@ def _show_nodes(plan: ClusterPlan, as_json: bool) -> bool:
     if isinstance(leader, _Leader) and missing_majority(plan):
         leader = replace(leader, is_confirmed=False)
     controller = leader.node_id if isinstance(leader, _Leader) and leader.is_confirmed else None
-    rows = [_row(node, view, controller, fenced) for node in plan.nodes]
+    states = _states(plan, fenced)
+    if view is not None:
+        view = led_without(view, [one for one, state in states.items() if state in (_DOWN, _NOT_SERVING)])
+    rows = [_row(node, states[node.node_id], view, controller) for node in plan.nodes]
     for row in rows:
         if as_json:
             print_json(row)
@@ -78,6 +84,7 @@ def _show_nodes(plan: ClusterPlan, as_json: bool) -> bool:
             click.echo(folded(f"{_no_controller(leader)}{missing_majority(plan)}."))
             if not isinstance(leader, _Unseen):
                 click.echo("Who leads and is in sync is what the brokers heard last.")
+            _tell_lost_majority(plan)
     is_in_sync = view is not None and _show_partitions(view, as_json)
     is_led = controller is not None or isinstance(leader, _Unseen)
     return is_in_sync and is_led and all(row["state"] == "up" for row in rows)
@@ -92,20 +99,27 @@ def _not_paused(plan: ClusterPlan) -> ClusterPlan:
 
 
 def _hindered(plan: ClusterPlan, rows: list[dict[str, Any]]) -> Iterator[str]:
-    """Sentences on nodes that are paused, on those that are fenced, and on those of which the disk is full."""
+    """Sentences on nodes that are paused, do not serve or are fenced, and on those of which the disk is full."""
     from ...cluster.local.supervisor import full_disk, paused_nodes, paused_sentence
 
     paused = paused_nodes(plan.nodes)
     if paused:
         sentence = paused_sentence(paused, options_of(plan.directory))
         yield f"{sentence[0].upper()}{sentence[1:]}."
+    full = {row["node"]: told for row in rows if (told := full_disk(plan.node(row["node"])))}
+    silent = [str(row["node"]) for row in rows if row["state"] == _NOT_SERVING and row["node"] not in full]
+    if silent:
+        who, they = f"Node {silent[0]} runs, and does", "it starts, stops, or waits"
+        if len(silent) > 1:
+            who, they = f"Nodes {', '.join(silent)} run, and do", "they start, stop, or wait"
+        logs = f"raftwerk logs {' '.join(silent)}{options_of(plan.directory)}"
+        yield f"{who} not listen for clients: {they} for the quorum's leader; {logs} shows which."
     for row in rows:
-        if row["state"] not in ("up", "fenced"):
+        if row["state"] not in ("up", "fenced", _NOT_SERVING):
             continue
         who, is_fenced = f"Node {row['node']}", row["state"] == "fenced"
-        full = full_disk(plan.node(row["node"]))
-        if full:
-            yield f"{_fenced(who) if is_fenced else f'{who} takes no records'}{full}."
+        if row["node"] in full:
+            yield f"{_fenced(who) if is_fenced else f'{who} takes no records'}{full[row['node']]}."
         elif is_fenced:
             yield f"{_fenced(who)}: raftwerk doctor{options_of(plan.directory)} shows why."
 
@@ -178,9 +192,12 @@ def _no_broker_answers(rows: list[dict[str, Any]], why: str, where: str, *, is_u
             return f"No broker answers: raftwerk start{where} starts all nodes, raftwerk start N{where} one node."
         return f"No broker answers: raftwerk up{where} starts the cluster, raftwerk start N{where} one node."
     brokers = [row for row in rows if "broker" in row["roles"]]
-    up, down, paused = (
-        [str(row["node"]) for row in brokers if row["state"] == one] for one in ("up", "down", "paused")
+    up, down, paused, silent = (
+        [str(row["node"]) for row in brokers if row["state"] == one] for one in ("up", _DOWN, "paused", _NOT_SERVING)
     )
+    if silent and not up:
+        rest = f"; raftwerk start{where} starts all nodes that are down" if down else ""
+        return f"No broker answers, since none listens: {why}{rest}."
     if not up:
         ways = [f"raftwerk start{where} starts all nodes that are down"] * bool(down)
         ways += [f"raftwerk kill {' '.join(paused)} --signal CONT{where} ends the pause"] * bool(paused)
@@ -346,12 +363,24 @@ async def _view_of(client: ClusterClient) -> tuple[ClusterView, _Leader | _Unsee
         return view, None
 
 
-def _row(node: NodePlan, view: ClusterView | None, controller: int | None, fenced: set[int]) -> dict[str, Any]:
-    from ...cluster.local.processes import is_paused, memory_bytes
+def _states(plan: ClusterPlan, fenced: Collection[int]) -> dict[int, str]:
+    """What each node does: the first of these words that is true of it."""
+    from ...cluster.local.supervisor import brokers_that_do_not_listen, node_pid, paused_nodes
+
+    paused, silent = paused_nodes(plan.nodes), brokers_that_do_not_listen(plan.nodes)
+    states = {}
+    for node in plan.nodes:
+        one = node.node_id
+        words = {_DOWN: node_pid(node) is None, "paused": one in paused, _NOT_SERVING: one in silent}
+        states[one] = next((word for word, holds in (words | {"fenced": one in fenced}).items() if holds), "up")
+    return states
+
+
+def _row(node: NodePlan, state: str, view: ClusterView | None, controller: int | None) -> dict[str, Any]:
+    from ...cluster.local.processes import memory_bytes
     from ...cluster.local.supervisor import node_pid
 
-    pid = node_pid(node)
-    state = "down" if pid is None else "paused" if is_paused(pid) else "fenced" if node.node_id in fenced else "up"
+    pid = None if state == _DOWN else node_pid(node)
     return {
         "node": node.node_id,
         "roles": node.roles,
@@ -371,10 +400,11 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
     )
     for row in rows:
         memory = f"{row['memory_bytes'] / 2**20:.0f} MiB" if row["memory_bytes"] else "-"
-        up = {"up": "active controller", "fenced": "active controller, fenced"}
-        state = up.get(row["state"], row["state"]) if row["controller"] else row["state"]
+        states = {"up": "active controller"} | {one: f"active controller, {one}" for one in ("fenced", _NOT_SERVING)}
+        state = states.get(row["state"], row["state"]) if row["controller"] else row["state"]
         usual = "green" if row["controller"] else None
-        colour = {"down": "red", "paused": "yellow", "fenced": "yellow"}.get(row["state"], usual)
+        colours = {_DOWN: "red"} | dict.fromkeys(("paused", "fenced", _NOT_SERVING), "yellow")
+        colour = colours.get(row["state"], usual)
         in_sync = f"{row['in_sync']}/{row['replicas']}"
         click.echo(
             f"{row['node']:>4}  {row['roles']:17}  {row['port']:>5}  {row['pid'] or '-':>5}  {memory:>6}  "

@@ -17,6 +17,7 @@ import click
 from ...cluster.command_line.cluster_address import default_directory, options_of
 from ...cluster.command_line.cluster_options import use_own_login
 from ...cluster.command_line.extras import missing_packages, not_installed
+from ...cluster.command_line.text_table import folded
 from ...cluster.local.client_files import (
     ADMIN,
     ADMIN_PROPERTIES,
@@ -328,7 +329,7 @@ def _stay(signals: EndingSignals, plan: ClusterPlan, options: _UpOptions, consol
     except RefusedSettingsError:
         raise  # the caller may have given them
     except LocalNodeError as error:
-        click.echo(f"Error: {error}{lost_majority_told(plan)}", err=True)
+        click.echo(folded(f"Error: {error}{lost_majority_told(plan)}", to=sys.stderr), err=True)
         return 1
     except AskedToStop as asked:
         click.echo(f"Error: {asked}, before all nodes were ready", err=True)

@@ -26,15 +26,15 @@ class Cell:
 
 
 def folded(text: str, indent: int = 0, *, to: TextIO | None = None) -> str:
-    """The text in lines no longer than the terminal is wide; those after the first are indented.
+    """The text in lines no longer than the terminal is wide. Those that a line is folded into are indented.
 
-    It stays one line where `to`, by default standard output, is no terminal, so that programs can search it.
+    Its lines stay as they are where `to`, by default standard output, is no terminal, so that programs can search it.
     """
     if not (to or sys.stdout).isatty():
         return text
     width = shutil.get_terminal_size().columns
     folder = textwrap.TextWrapper(width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
-    return folder.fill(text)
+    return "\n".join(map(folder.fill, text.split("\n")))
 
 
 def visible(text: str) -> str:

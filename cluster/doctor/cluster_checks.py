@@ -52,7 +52,17 @@ from .disk_checks import examine_disks
 from .findings import FAILURE, OK, WARNING, Finding, exposed, ids, some
 from .hidden_topics import HIDDEN_TOPICS, WHO_SEES_ALL, may_miss_topics
 from .internal_topic_checks import missing_internal_topics
-from .silent_nodes import NO_TROUBLES, BrokerTroubles, bring_back, fenced
+from .silent_nodes import (
+    NO_TROUBLES,
+    NOBODY_WAITS,
+    WAITS,
+    WAITS_IN_VAIN,
+    BrokerTroubles,
+    WaitingBrokers,
+    bring_back,
+    fenced,
+    in_sync_without,
+)
 from .transaction_checks import examine_transactions
 
 _TIMEOUT_S = 3.0
@@ -84,7 +94,8 @@ class LeaderlessPartition:
 class Reached:
     """What was found at an address: how it went on, after the address, and the APIs that are served there, if any.
 
-    `why` is why a node there is silent: `REFUSES`, `TIMES_OUT` or something else.
+    `why` is why a node there is silent: `REFUSES`, `TIMES_OUT` or something else. `pid` is its process, if it is known
+    that it runs.
     """
 
     told: str
@@ -92,6 +103,7 @@ class Reached:
     way_out: str = ""
     apis: Apis | None = None
     why: str = ""
+    pid: int | None = None
 
 
 async def examine_cluster(
@@ -100,12 +112,13 @@ async def examine_cluster(
     controllers: Mapping[int, Address] = MappingProxyType({}),
     local_options: str | None = None,
     silence_way_out: str | None = None,
+    waiting: WaitingBrokers = NOBODY_WAITS,
 ) -> list[Finding]:
     """Check addresses, advertised addresses, versions, the controller, clocks, partitions and transactions.
 
     `way_out` is the remedy when no broker answers, `silence_way_out` where nothing listens at any address. The
     `controllers` are those that are known without asking. `local_options` is what commands about single nodes need
-    behind them if the cluster is local.
+    behind them if the cluster is local, and `waiting` its brokers that run and do not listen.
     """
     asked = parse_bootstrap(bootstrap)
     reached = dict(zip(asked, await asyncio.gather(*(_reach(*at) for at in asked)), strict=True))
@@ -118,6 +131,10 @@ async def examine_cluster(
             )
         others = [at for at in addresses.values() if at not in reached]
         reached |= zip(others, await asyncio.gather(*(_reach(*at) for at in others)), strict=True)
+        for one, pid in waiting.pids.items():
+            at = addresses.get(one)
+            if at is not None and reached[at].why == REFUSES:
+                reached[at] = replace(reached[at], why=waiting.why, pid=pid)
         not_brokers = {at: reached[at] for at in asked if at not in addresses.values()}
         found = [*_bootstrap_addresses(not_brokers)]
         found += _advertised({(one, at): reached[at] for one, at in addresses.items()}, local_options)
@@ -138,7 +155,7 @@ async def examine_cluster(
             view = await with_reassignments(client, view)
         troubles = BrokerTroubles(silent, bring_back("broker", silent, local_options), full, is_led)
         found += [*_unled(view, troubles), *_leaderless(await _leaderless_partitions(client, view), served)]
-        seen = _in_sync_without(view, silent)
+        seen = in_sync_without(view, silent)
         found += _partitions(seen, troubles)
         found += await missing_internal_topics(client, view) if is_led else []
         if await may_miss_topics(client):
@@ -202,7 +219,11 @@ def _advertised(reached: Mapping[tuple[int, Address], Reached], local_options: s
         who = f"broker {brokers[0][0]} advertises itself as {at}"
         if len(brokers) > 1:
             who = f"brokers {ids(one for one, _ in brokers)} advertise themselves as {at}"
-        if why in (REFUSES, TIMES_OUT):
+        pids = [str(pid) for at in brokers if (pid := reached[at].pid) is not None]
+        if pids:
+            processes = "its process" if len(pids) == 1 else "their processes"
+            told = f"{told}, but {processes} {', '.join(pids)} {'runs' if len(pids) == 1 else 'run'}"
+        if why in (REFUSES, TIMES_OUT, WAITS, WAITS_IN_VAIN):
             found = bring_back("broker", {one: why for one, _ in brokers}, local_options)
             way_out = f"{found}{_IF_RUNNING if why == REFUSES and local_options is None else ''}"
         elif way_out in (WAYS_OUT["HTTP"], WAYS_OUT["SSH"]):
@@ -424,21 +445,6 @@ def _unled(view: ClusterView, troubles: BrokerTroubles) -> Iterator[Finding]:
                 f"sync; {troubles.way_out}"
             )
         yield Finding(FAILURE, f"{what}: {some([name for name, _ in found])}", way_out)
-
-
-def _in_sync_without(view: ClusterView, silent: Collection[int]) -> ClusterView:
-    """The view with only those brokers in sync that answer."""
-    topics = [
-        replace(
-            topic,
-            partitions=tuple(
-                replace(one, isr=tuple(broker for broker in one.isr if broker not in silent))
-                for one in topic.partitions
-            ),
-        )
-        for topic in view.topics
-    ]
-    return replace(view, topics=tuple(topics))
 
 
 async def _leaderless_partitions(client: ClusterClient, view: ClusterView) -> list[LeaderlessPartition]:

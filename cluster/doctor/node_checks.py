@@ -36,6 +36,7 @@ from ...wire.types import TopicPartition
 from ..command_line.plural import counted, size_text
 from ..local.free_ports import WRONG_HOST, why_not_free
 from ..local.layout import load_plan
+from ..local.supervisor import brokers_that_do_not_listen
 from ..local.voters_on_disk import lost_majority
 from ..node.formatting import refuse_second_metadata_log
 from ..settings.format_advice import format_advice, format_rest_advice
@@ -44,6 +45,7 @@ from ..settings.network_addresses import is_loopback
 from ..settings.node_config import ConfigError, NodeConfig, load_config
 from .disk_checks import RESERVE, space_problem
 from .findings import FAILURE, OK, WARNING, Finding, exposed, some
+from .silent_nodes import WaitingBrokers
 
 _FEW_DESCRIPTORS = 4096
 
@@ -203,6 +205,12 @@ def examine_local_voters(directory: str) -> list[Finding]:
     """Report that the quorum of a local cluster has lost its majority for good, as log directories were lost."""
     found = lost_majority(load_plan(directory))
     return [] if found is None else [Finding(FAILURE, found.what, found.way_out)]
+
+
+def waiting_brokers(directory: str) -> WaitingBrokers:
+    """The brokers of a local cluster that run and do not listen."""
+    plan = load_plan(directory)
+    return WaitingBrokers(brokers_that_do_not_listen(plan.nodes), in_vain=lost_majority(plan) is not None)
 
 
 def examine_local_logs(directory: str, local_options: str = "") -> list[Finding]:

@@ -2,12 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 
+from ..client.cluster_client import ClusterView
 from ..client.peer_protocol import REFUSES, TIMES_OUT
 from ..client.quorum_client import REPLACED
 from .findings import WARNING, Finding, ids
+
+WAITS = "runs, and does not listen"
+"""Why a broker of a local cluster gives no answer of which the process runs, and the port is closed."""
+WAITS_IN_VAIN = "runs, and waits for a quorum that has lost its majority"
+"""The same where the quorum has lost its majority for good."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingBrokers:
+    """The brokers of a local cluster of which the process, by its number, runs, and the port is closed.
+
+    They wait `in_vain` where the quorum has lost its majority for good.
+    """
+
+    pids: Mapping[int, int] = field(default_factory=dict)
+    in_vain: bool = False
+
+    @property
+    def why(self) -> str:
+        """Why they are silent."""
+        return WAITS_IN_VAIN if self.in_vain else WAITS
+
+
+NOBODY_WAITS = WaitingBrokers()
+"""No broker is known to run without listening, as of any cluster that is not local."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +92,8 @@ def bring_back(kind: str, silent: Mapping[int, str], local_options: str | None) 
     down = sorted(one for one, why in silent.items() if why == REFUSES)
     stuck = sorted(one for one, why in silent.items() if why == TIMES_OUT)
     replaced = sorted(one for one, why in silent.items() if why == REPLACED)
-    others = sorted(silent.keys() - {*down, *stuck, *replaced})
+    waiting = sorted(one for one, why in silent.items() if why in (WAITS, WAITS_IN_VAIN))
+    others = sorted(silent.keys() - {*down, *stuck, *replaced, *waiting})
     ways = [f"start {_named(kind, down)}"] * bool(down)
     if stuck:
         command = "kill -CONT with its process id"
@@ -77,8 +104,52 @@ def bring_back(kind: str, silent: Mapping[int, str], local_options: str | None) 
             f"{_named(kind, stuck)} {are} paused, hanging or overloaded: {command} ends a pause, {log} the rest"
         )
     ways += [rejoin(one) for one in replaced]
+    if waiting:
+        is_in_vain = silent[waiting[0]] == WAITS_IN_VAIN
+        ways.append(_wait_told(_named(kind, waiting), waiting, local_options or "", is_in_vain=is_in_vain))
     ways += [f"make {_named(kind, others)} answer, as is said of it: its log tells more"] * bool(others)
     return "; ".join(ways)
+
+
+def _wait_told(who: str, waiting: Sequence[int], local_options: str, *, is_in_vain: bool) -> str:
+    """What is to be done for brokers that run and do not listen."""
+    is_one = len(waiting) == 1
+    if is_in_vain:
+        return (
+            f"{who} {'waits' if is_one else 'wait'} for a majority of the quorum, which is lost for good, as is said "
+            "below: see docs/voters.md, under 'A majority has lost its directories'"
+        )
+    logs = f"raftwerk logs {' '.join(map(str, waiting))}{local_options} shows which"
+    return f"{who} {'starts, stops, or waits' if is_one else 'start, stop, or wait'} for the quorum's leader: {logs}"
+
+
+def in_sync_without(view: ClusterView, silent: Collection[int]) -> ClusterView:
+    """The view with only those brokers in sync that are not `silent`."""
+    topics = [
+        replace(
+            topic,
+            partitions=tuple(
+                replace(one, isr=tuple(broker for broker in one.isr if broker not in silent))
+                for one in topic.partitions
+            ),
+        )
+        for topic in view.topics
+    ]
+    return replace(view, topics=tuple(topics))
+
+
+def led_without(view: ClusterView, silent: Collection[int]) -> ClusterView:
+    """The view where `silent` brokers lead nothing, and are not in sync, whatever metadata still says of them."""
+    topics = [
+        replace(
+            topic,
+            partitions=tuple(
+                replace(one, leader=-1 if one.leader in silent else one.leader) for one in topic.partitions
+            ),
+        )
+        for topic in in_sync_without(view, silent).topics
+    ]
+    return replace(view, topics=tuple(topics))
 
 
 def rejoin(node_id: int) -> str:

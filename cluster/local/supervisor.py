@@ -10,6 +10,7 @@ import os
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -29,6 +30,7 @@ from .secured import make_users, prepare_security
 
 STOPPED_CLEANLY = "stopped cleanly"
 _LOOK_EVERY_S = 0.5
+_CONNECT_S = 1.0
 
 
 class LocalNodeError(Exception):
@@ -345,7 +347,8 @@ def _not_ready(waiting: list[Child], limit_s: float) -> str:
     ids = ", ".join(str(child.plan.node_id) for child in waiting)
     who = f"node {ids} is" if len(waiting) == 1 else f"nodes {ids} are"
     full = "".join(full_disk(child.plan) for child in waiting)
-    return f"{who} not ready after {limit_s:g} s without progress; see {waiting[0].plan.log_file}{full}"
+    logs = " and ".join(child.plan.log_file for child in waiting)
+    return f"{who} not ready after {limit_s:g} s without progress; see {logs}{full}"
 
 
 def full_disk(plan: NodePlan) -> str:
@@ -460,6 +463,31 @@ def paused_nodes(nodes: Iterable[NodePlan]) -> dict[int, int]:
     """The nodes of which a signal has paused the process, with the number of that process."""
     pids = {node.node_id: node_pid(node) for node in nodes}
     return {node_id: pid for node_id, pid in pids.items() if pid is not None and is_paused(pid)}
+
+
+def brokers_that_do_not_listen(nodes: Iterable[NodePlan]) -> dict[int, int]:
+    """The brokers of which the process runs, and is not paused, and the port is closed: the number of each process.
+
+    A broker listens from when it knows the metadata, which it has from the quorum's leader, until it stops.
+    """
+    found = {}
+    for node in nodes:
+        pid = None if node.port is None else node_pid(node)
+        if pid is not None and not is_paused(pid) and _is_closed(node):
+            found[node.node_id] = pid
+    return found
+
+
+def _is_closed(node: NodePlan) -> bool:
+    """Whether nothing listens at the broker's port."""
+    own = next((at for at in node.addresses if at.endswith(f":{node.port}")), f"127.0.0.1:{node.port}")
+    try:
+        with socket.create_connection((own.rpartition(":")[0].strip("[]") or "127.0.0.1", node.port or 0), _CONNECT_S):
+            return False
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False  # who asks the broker hears the reason
 
 
 def paused_sentence(paused: Mapping[int, int], options: str) -> str:

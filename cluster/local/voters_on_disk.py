@@ -100,9 +100,9 @@ def lost_majority(plan: ClusterPlan) -> LostMajority | None:
 
 
 def lost_majority_told(plan: ClusterPlan) -> str:
-    """That the quorum has lost its majority for good, and what to do, to follow another sentence; else empty."""
+    """That the quorum has lost its majority for good, and what to do, in lines below another one; else empty."""
     found = lost_majority(plan)
-    return "" if found is None else f"; {found.what}; {found.way_out}"
+    return "" if found is None else "".join(f"\n{one[0].upper()}{one[1:]}" for one in (found.what, found.way_out))
 
 
 def initial_controllers(voters: VoterSet) -> str:

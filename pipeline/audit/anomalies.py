@@ -1,4 +1,7 @@
-"""Finds anomalies: from the findings of each block, and by joins across blocks. Kinds are those of `chaos check`."""
+"""Finds anomalies: from the findings of each block, and by joins across blocks.
+
+Kinds are those of `chaos check`, without those of transactions and without `realtime-order`.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,7 @@ KINDS = (
     "skipped-poll", "phantom", "failed-seen", "corrupt", "unseen", "unanswered", "not-healed",
     "node-ended",
 )  # fmt: skip
+REALTIME_ORDER = "acked records for realtime-order"
 _TOTALS = {"acked": "ok", "failed": "fail", "unknown": "info", "unanswered": "invoke"}
 _SKIPS_MAX = 10_000
 
@@ -35,6 +39,8 @@ class AuditVerdict:
     totals: dict[str, int] = field(default_factory=dict)
     lacks_faults: bool = False
     """Whether the run was to inject faults, and injected none."""
+    not_judged: dict[str, int] = field(default_factory=dict)
+    """What the history has that only `chaos check` judges: how many of each."""
 
     @property
     def word(self) -> str:
@@ -53,12 +59,16 @@ class AuditVerdict:
             if count:
                 lines.append(f"{kind}: {count:,}")
                 lines += [f"    {text}" for text in self.evidence[kind]]
+        if self.not_judged:
+            parts = ", ".join(f"{count:,} {what}" for what, count in self.not_judged.items())
+            lines.append(f"not judged: {parts}; raftwerk chaos check judges them")
         return "\n".join(lines)
 
     def to_json_text(self) -> str:
         """The verdict as JSON, for scripts."""
         found = {kind: {"count": count, "evidence": self.evidence[kind]} for kind, count in self.counts.items()}
-        return json.dumps({"verdict": self.word, "totals": self.totals, "anomalies": found})
+        not_judged = [{"what": what, "count": count} for what, count in self.not_judged.items()]
+        return json.dumps({"verdict": self.word, "totals": self.totals, "anomalies": found, "not_judged": not_judged})
 
 
 @dataclass
@@ -71,7 +81,7 @@ class Audit:
     verdict: AuditVerdict = field(default_factory=AuditVerdict)
 
     def judge(self) -> AuditVerdict:
-        """Find all anomalies."""
+        """Find all anomalies, and say what is not judged."""
         history = self.history
         self.log(f"{counted(len(history.places), 'partition')}; what became of each record")
         records = history.judged_records()
@@ -88,6 +98,8 @@ class Audit:
             elif line["f"] == "node-end":
                 self._add("node-ended", 1, [line["error"] or "no fault of the run ended it"])
         self.verdict.lacks_faults = self._lacks_faults()
+        acked = self.verdict.totals["acked"]
+        self.verdict.not_judged = history.transactional | ({REALTIME_ORDER: acked} if acked else {})
         return self.verdict
 
     def _lacks_faults(self) -> bool:

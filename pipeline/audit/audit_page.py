@@ -16,7 +16,7 @@ from .parcels import bucket_ms
 _POINTS_MAX = 400
 _LABELS = 8
 _MEANINGS = {
-    "VALID": "every acked record is there, once, and in the order of its key",
+    "VALID": "of what was judged, every acked record is there, once, and in the order of its key",
     "INVALID": "what was found stands below, with evidence",
     "UNKNOWN": "nothing wrong was found, and too little was seen to say that nothing is",
 }
@@ -37,6 +37,9 @@ def render(history: History, verdict: AuditVerdict) -> str:
         Section("Anomalies", table=DataTable(("kind", "found"), found, 1), evidence=verdict.evidence),
         Section("Faults", table=_faults(history)),
     ]
+    if verdict.not_judged:
+        left = DataTable(("what", "number"), [(what, f"{count:,}") for what, count in verdict.not_judged.items()], 1)
+        sections.append(Section("Not judged here, but by raftwerk chaos check", table=left))
     return render_report(
         "Audit of what was sent and read",
         ", ".join(sorted({topic for topic, _ in history.places})),

@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from ..errors import PipelineError, explain
 from ..lakehouse.open_table import read_table
 from .block_checks import OFFSETS_SQL, RECORDS_SQL, FindFirsts, HistorySummary, JudgeOffsets, JudgeRecords
 from .history_lines import LIMIT, PRODUCER_LIMIT, SHIFT, file_splits
-from .parcels import NO_FINAL_READ, SQL_SCHEMA, ReadSplits, topic_parts
+from .parcels import BEGUN, NO_FINAL_READ, SQL_SCHEMA, ReadSplits, topic_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -104,6 +104,14 @@ class History:
         """The lines about producers, faults, healing and nodes that ended, in order."""
         rows = self.notes("line").select("file", "position", "n", "text").collect()
         return [json.loads(text) for _, _, _, text in sorted(tuple(row) for row in rows)]
+
+    @cached_property
+    def transactional(self) -> dict[str, int]:
+        """What the history tells of transactions, which is not judged: how many of each, without those of none."""
+        from pyspark.sql import functions as f
+
+        rows = self.notes("not-judged").groupBy("text").agg(f.sum("n").alias("n")).collect()
+        return transactional_counts({row["text"]: row["n"] for row in rows})
 
     def name(self, place: int) -> str:
         """The name of a partition, such as `t-3`."""
@@ -193,6 +201,20 @@ def _load_records(records: DataFrame) -> DataFrame:
         f.when(is_record, number).otherwise(0).alias("number"),
         f.when(is_record, record_key).otherwise(0).alias("key"),
     )
+
+
+def transactional_counts(lines: Mapping[str, int]) -> dict[str, int]:
+    """What so many lines of each kind tell of transactions, without what they do not tell.
+
+    A transaction has one line when it begins, and one at most with its outcome.
+    """
+    of_the_end = sum(lines.get(kind, 0) for kind in ("group-offset", "stable", "hanging"))
+    found = {
+        "transactions": max(lines.get(BEGUN, 0), lines.get("txn", 0)),
+        "polls of transactional topics": lines.get("read", 0),
+        "lines on the end of all transactions": of_the_end,
+    }
+    return {what: count for what, count in found.items() if count}
 
 
 def lake_records(spark: SparkSession, root: str) -> DataFrame:

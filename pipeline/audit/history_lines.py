@@ -28,6 +28,8 @@ SPLIT_BYTES = 128 * 1024 * 1024
 """A longer file without compression is read by several tasks."""
 
 KINDS = ("history", "send", "assign", "poll", "final", "fault", "heal", "node-end")
+TRANSACTION_KINDS = ("txn", "commit", "read", "group-offset", "stable", "hanging")
+"""The lines about transactions: they are counted and not judged, so they may hold anything."""
 PRODUCER_LIMIT = 1 << 20
 _PARTITION_LIMIT = 1 << 31
 SCHEMA = pa.schema(
@@ -72,6 +74,7 @@ def file_splits(files: Sequence[str]) -> list[FileSplit]:
 def read_tables(piece: FileSplit) -> Iterator[tuple[int, pa.Table]]:
     """The checked lines of a split, without those of other kinds, each table with the position of its text.
 
+    Lines about transactions are there with their `f` and `type`, whatever else they hold.
     Raises `DamagedHistory`. An incomplete last line of a file is left out.
     """
     for position, text in _texts(piece):
@@ -79,7 +82,7 @@ def read_tables(piece: FileSplit) -> Iterator[tuple[int, pa.Table]]:
         bad = pc.index(_damaged(table), True).as_py()
         if bad >= 0:
             raise _not_in_format(piece.path, lines[bad] if lines is not None else _line(text, bad))
-        wanted = pc.is_in(table["f"], pa.array(KINDS))
+        wanted = pc.is_in(table["f"], pa.array((*KINDS, *TRANSACTION_KINDS)))
         yield position, table if pc.all(wanted).as_py() else table.filter(wanted)
 
 
@@ -119,7 +122,7 @@ def _not_in_format(path: str, line: bytes) -> DamagedHistory:
 
 
 def _parse(text: bytes, path: str) -> tuple[pa.Table, list[bytes] | None]:
-    """The lines as a table. If lines were left out, also the text of each line in the table."""
+    """The lines as a table. If lines were left out, also the text of each line that may be damaged, in its order."""
     if text.isspace():
         return SCHEMA.empty_table(), []
     try:
@@ -136,6 +139,7 @@ def _parse(text: bytes, path: str) -> tuple[pa.Table, list[bytes] | None]:
 def _one_by_one(text: bytes, path: str) -> tuple[pa.Table, list[bytes]]:
     lines: list[bytes] = []
     tables: list[pa.Table] = []
+    counted: list[dict[str, Any]] = []
     for line in text.splitlines(keepends=True):
         if not line.strip():
             continue
@@ -143,6 +147,9 @@ def _one_by_one(text: bytes, path: str) -> tuple[pa.Table, list[bytes]]:
             given: Any = json.loads(line)
             if not isinstance(given, dict):
                 raise ValueError("not an object")
+            if given.get("f") in TRANSACTION_KINDS:
+                counted.append({"f": given["f"], "type": given["type"] if isinstance(given.get("type"), str) else None})
+                continue
             if given.get("f") not in KINDS:
                 continue
             tables.append(pa.Table.from_pylist([{name: given.get(name) for name in SCHEMA.names}], SCHEMA))
@@ -151,6 +158,8 @@ def _one_by_one(text: bytes, path: str) -> tuple[pa.Table, list[bytes]]:
                 break
             raise _not_in_format(path, line.strip()) from None
         lines.append(line.strip())
+    if counted:
+        tables.append(pa.Table.from_pylist(counted, SCHEMA))
     return (pa.concat_tables(tables).combine_chunks() if tables else SCHEMA.empty_table()), lines
 
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..source.python_worker import prepare_worker
-from .history_lines import LIMIT, SHIFT, DamagedHistory, FileSplit, read_tables
+from .history_lines import LIMIT, SHIFT, TRANSACTION_KINDS, DamagedHistory, FileSplit, read_tables
 
 Ints = npt.NDArray[np.int64]
 
@@ -34,6 +34,8 @@ LAST_NS = (1 << 63) - 1
 SECOND_NS = 10**9
 NO_FINAL_READ = -2
 """Stands for the last offset of a final read when there was no final read."""
+BEGUN = "txn begun"
+"""Stands for lines that begin a transaction, as `txn` does for those that tell how one ended."""
 _BUCKETS = 4
 _SPREAD = 64
 
@@ -132,6 +134,8 @@ class HistoryPart:
         fields = ["f", "type", "process", "producer", "idempotent", "error", "fault", "faults"]
         for at, line in enumerate(rest.select(fields).to_pylist()):
             self._note("line", text=json.dumps(line), file=self.file, position=self.position, n=at)
+        if any(kind in TRANSACTION_KINDS for kind in kinds):
+            self._count(table.filter(pc.is_in(table["f"], pa.array(TRANSACTION_KINDS))))
 
     def read(self, names: Sequence[Place], reads: Reads) -> None:
         """Add records that polls returned."""
@@ -149,6 +153,13 @@ class HistoryPart:
         self._add_parcels("read", columns["rid"] >> BLOCK_BITS, columns, names)
         found = {name: columns[name] for name in ("place", "offset", "rid")}
         self._add_parcels("found", offset_blocks(names, reads.place, reads.offset), found, names)
+
+    def _count(self, table: pa.Table) -> None:
+        """Count lines that nobody judges here: those of begun transactions, their outcomes, and the other ones."""
+        is_begin = pc.fill_null(pc.equal(table["type"], "invoke"), False)
+        name = pc.if_else(pc.and_(pc.equal(table["f"], "txn"), is_begin), BEGUN, table["f"])
+        for row in pc.value_counts(name).to_pylist():
+            self._note("not-judged", text=row["values"], n=row["counts"])
 
     # -- sends
 

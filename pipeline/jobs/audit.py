@@ -1,9 +1,9 @@
 """`audit`: judge histories of chaos runs, of any length, by joins.
 
 The job reads the files that `raftwerk chaos run` wrote (docs/chaos-history.md). If a topic is named, the records that
-it holds now count as one more final read, and so do the rows of a table of `lake`. The job finds the anomalies of
-`raftwerk chaos check`, with the same counts. It uses all cores and machines of Spark, and its memory does not depend on
-the length of the history.
+it holds now count as one more final read, and so do the rows of a table of `lake`. Of what plain clients sent and read,
+the job finds the anomalies of `raftwerk chaos check`, with the same counts, but for `realtime-order`. Transactions are
+not judged. It uses all cores and machines of Spark, and its memory does not depend on the length of the history.
 
     raftwerk pipeline run audit run1 --report audit.html
     raftwerk pipeline run audit run1 -b 127.0.0.1:9092 -t chaos
@@ -47,6 +47,9 @@ def command(
     paths: tuple[str, ...], topic: str | None, lake: str | None, evidence: int, report: str | None, **given: Any
 ) -> None:
     """Judge histories in PATHS: files, or directories of chaos runs.
+
+    What plain clients sent and read is judged; transactions are not, nor is realtime-order: raftwerk chaos check judges
+    both. What a history has of them is told with the verdict.
 
     Exit codes: 0, valid; 1, an anomaly was found, too little was seen for a verdict, or the audit failed; 2, an option
     is wrong.

@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from raftwerk.cli.local_cluster.status import _ask, _leader_among_controllers, _no_broker_answers, _not_paused
+from raftwerk.cli.local_cluster.status import (
+    _ask,
+    _hindered,
+    _leader_among_controllers,
+    _no_broker_answers,
+    _not_paused,
+    _states,
+)
 from raftwerk.cluster.local import supervisor
 from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
 
@@ -37,6 +44,35 @@ def test_brokers_that_are_paused_are_to_go_on() -> None:
 def test_brokers_that_run_and_do_not_answer_are_named() -> None:
     told = _no_broker_answers([row(1, "broker", "up"), CONTROLLER], "raftwerk logs shows what they do", "")
     assert told == "No broker answers, although node 1 is up: raftwerk logs shows what they do."
+
+
+def test_brokers_that_run_and_do_not_listen_are_not_called_up() -> None:
+    silent = [row(1, "broker,controller", "not serving"), row(2, "broker,controller", "not serving")]
+    told = _no_broker_answers(silent, "raftwerk logs shows what they do", " -d c")
+    assert told == "No broker answers, since none listens: raftwerk logs shows what they do."
+    told = _no_broker_answers([*silent, row(3, "broker", "down")], "nothing", " -d c")
+    assert told.endswith("since none listens: nothing; raftwerk start -d c starts all nodes that are down.")
+
+
+@pytest.mark.parametrize("silent", [[], [2], [1, 2]])
+def test_a_node_that_runs_and_does_not_listen_does_not_serve(
+    silent: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while metadata has it fenced, or up, as one that has just died and is back."""
+    plan = plan_cluster(str(tmp_path / "c"), ClusterShape(brokers=3, port=0))
+    monkeypatch.setattr(supervisor, "node_pid", lambda node: None if node.node_id == 3 else 4710 + node.node_id)
+    monkeypatch.setattr(supervisor, "paused_nodes", lambda nodes: {})
+    monkeypatch.setattr(supervisor, "brokers_that_do_not_listen", lambda nodes: dict.fromkeys(silent, 4711))
+    states = {1: "up", 2: "fenced", 3: "down"} | dict.fromkeys(silent, "not serving")
+    assert _states(plan, {2}) == states
+    rows = [row(node_id, "broker", state) for node_id, state in states.items() if node_id in silent]
+    told = " ".join(_hindered(plan, rows))
+    assert ("not listen for clients" in told) == bool(silent)
+    if silent:
+        assert f"raftwerk logs {' '.join(map(str, silent))} -d {plan.directory} shows which." in told
+    monkeypatch.setattr(supervisor, "full_disk", lambda node: "; its disk is full")
+    told = " ".join(_hindered(plan, rows))
+    assert told.count("takes no records; its disk is full.") == len(silent) and "not listen" not in told
 
 
 @pytest.mark.parametrize("paused", [[2], [1, 2]])

@@ -10,7 +10,7 @@ import pytest
 from raftwerk.cli.administration import quorum
 from raftwerk.cli.local_cluster.status import cluster_line
 from raftwerk.cluster.client.quorum_client import QuorumReplica, QuorumView
-from raftwerk.cluster.command_line.text_table import Cell, boxed, visible
+from raftwerk.cluster.command_line.text_table import Cell, boxed, folded, visible
 
 
 def test_a_table_with_and_without_a_header() -> None:
@@ -75,3 +75,16 @@ def test_an_observer_that_has_not_fetched_for_a_second_does_not_follow() -> None
 def test_control_characters_of_a_client_s_names_are_shown_and_not_obeyed() -> None:
     assert visible("a\x1b[2Jb\nc\x9b") == "a\\x1b[2Jb\\nc\\x9b"
     assert visible("Größe 1") == "Größe 1"
+
+
+def test_the_lines_of_a_text_are_folded_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "Error: nodes 2, 3 are not ready\nThe quorum has lost its majority"
+    assert folded(text) == text, "where standard output is no terminal"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "24")
+    assert folded(text, 2).split("\n") == [
+        "Error: nodes 2, 3 are",
+        "  not ready",
+        "The quorum has lost its",
+        "  majority",
+    ]

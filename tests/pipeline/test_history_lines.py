@@ -12,12 +12,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.chaos import histories
+from support.chaos.transaction_histories import good_history, group_offset, stable
 
+from raftwerk.chaos.live.checker.checker import check_lines
 from raftwerk.chaos.live.load.load_task import encode_value
 from raftwerk.pipeline.audit import history_lines as history_lines
+from raftwerk.pipeline.audit.anomalies import Audit, AuditVerdict
+from raftwerk.pipeline.audit.audit_page import render
 from raftwerk.pipeline.audit.block_checks import RecordBlock
+from raftwerk.pipeline.audit.history import History, transactional_counts
 from raftwerk.pipeline.audit.history_lines import DamagedHistory, FileSplit, file_splits, read_tables
 from raftwerk.pipeline.audit.parcels import ReadSplits, pack, unpack
+from raftwerk.pipeline.running_query import ProgressLog
 
 SEND = {"process": "p", "type": "ok", "f": "send", "topic": "t", "partition": 0, "producer": 0, "key": 1, "start": 1}
 POLL = {"process": "c", "type": "ok", "f": "poll", "topic": "t", "partition": 0, "start": 1, "end": 2}
@@ -60,6 +67,72 @@ def test_lines_of_no_interest_may_hold_anything(tmp_path: Path) -> None:
     strange = {"f": "cluster", "type": 7, "offset": "many", "records": {"a": 1}}
     path = write(tmp_path / "h.jsonl", [send(0), strange, send(1), {"f": "unknown", "number": 3}])
     assert numbers(file_splits([path])) == [0, 1]
+
+
+TRANSACTIONAL = [*good_history(), stable(9, 9), {"process": "x", "type": "ok", "f": "hanging", "offset": "many"}]
+
+
+def transactions_counted(path: str) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for piece in file_splits([path]):
+        for batch in ReadSplits([piece])._read(piece):
+            for row in batch.to_pylist():
+                if row["kind"] == "not-judged":
+                    counts[row["text"]] = counts.get(row["text"], 0) + row["n"]
+    return transactional_counts(counts)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [send(0), *TRANSACTIONAL, send(1)],
+        [one for one in TRANSACTIONAL if (one["f"], one["type"]) != ("txn", "invoke") or "w.2" in one["txn"]],
+        [group_offset(7), {"process": "x", "f": "txn"}, {"process": "x", "f": "read", "type": 7, "records": [[1, 2]]}],
+    ],
+    ids=["strange and plain lines", "outcomes alone", "lines that Arrow parses, and damaged ones"],
+)
+@pytest.mark.parametrize("chunk", [300, 8 << 20])
+def test_what_is_told_of_transactions_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[dict[str, Any]], chunk: int
+) -> None:
+    """As `chaos check` counts them, however they are cut, and whatever they hold."""
+    monkeypatch.setattr(history_lines, "CHUNK_BYTES", chunk)
+    counts = transactions_counted(write(tmp_path / "h.jsonl", lines))
+    kinds = [one["f"] for one in lines]
+    assert counts.get("polls of transactional topics", 0) == kinds.count("read")
+    ends = sum(kind in ("group-offset", "stable", "hanging") for kind in kinds)
+    assert counts["lines on the end of all transactions"] == ends
+    if send(0) in lines:
+        judged = check_lines(good_history()).verdict.transactions
+        assert counts["transactions"] == judged["transactions"]
+
+
+def test_a_history_without_transactions_counts_none(tmp_path: Path) -> None:
+    assert transactions_counted(write(tmp_path / "h.jsonl", histories.clean(9))) == {}
+
+
+def test_a_verdict_says_what_was_not_judged() -> None:
+    verdict = AuditVerdict(totals={"acked": 5, "reads": 5})
+    assert "not judged" not in verdict.to_text() and json.loads(verdict.to_json_text())["not_judged"] == []
+    verdict.not_judged = {"transactions": 1200, "polls of transactional topics": 7}
+    last = verdict.to_text().splitlines()[-1]
+    assert last == "not judged: 1,200 transactions, 7 polls of transactional topics; raftwerk chaos check judges them"
+    found = json.loads(verdict.to_json_text())["not_judged"]
+    assert {one["what"]: one["count"] for one in found} == verdict.not_judged
+
+
+def test_a_history_with_bad_transactions_alone_is_valid_and_says_what_is_not_judged(spark: Any, tmp_path: Path) -> None:
+    bad = [one for one in good_history() if one["f"] != "read" or "final" not in one]  # nothing committed is there
+    lines = [*histories.clean(5), *bad]
+    assert check_lines(lines).verdict.word == "INVALID"
+    with History.of_paths(spark, [write(tmp_path / "h.jsonl", lines)]) as history:
+        verdict = Audit(history, 5, ProgressLog(quiet=True)).judge()
+        page = render(history, verdict)
+    assert verdict.word == "VALID"
+    assert verdict.not_judged == transactions_counted(str(tmp_path / "h.jsonl")) | {
+        "acked records for realtime-order": 5
+    }
+    assert "Not judged here, but by raftwerk chaos check" in page and "transactions</td>" in page
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +18,16 @@ from raftwerk.cli.local_cluster.live_table import node_state
 from raftwerk.cli.local_cluster.node_deaths import NodeDeaths
 from raftwerk.cli.local_cluster.nodes import missing_majority
 from raftwerk.cli.local_cluster.up import unclean_ends
-from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
-from raftwerk.cluster.local.supervisor import STOPPED_CLEANLY, Child, Supervisor, node_pid, stop_nodes_in
+from raftwerk.cluster.local.layout import ClusterShape, NodePlan, plan_cluster
+from raftwerk.cluster.local.processes import is_paused
+from raftwerk.cluster.local.supervisor import (
+    STOPPED_CLEANLY,
+    Child,
+    Supervisor,
+    brokers_that_do_not_listen,
+    node_pid,
+    stop_nodes_in,
+)
 from raftwerk.testkit.process_cluster import TestCluster
 
 
@@ -64,6 +75,31 @@ def test_a_node_whose_pid_file_was_lost_is_found(tmp_path: Path) -> None:
         assert stop_nodes_in(node.directory).pids == {1: own.pid}
         assert own.wait() < 0
     assert node_pid(node) is None
+
+
+@pytest.mark.process
+def test_a_broker_that_runs_and_does_not_listen_is_found(tmp_path: Path) -> None:
+    (node,) = plan_cluster(str(tmp_path / "c"), ClusterShape(1, port=0)).nodes
+    Path(node.directory).mkdir()
+    with process("raftwerk", "node", node.properties_file) as own:
+        Path(node.pid_file).write_text(f"{own.pid}\n")
+        deadline = time.monotonic() + 20
+        while node_pid(node) is None and time.monotonic() < deadline:
+            pass  # the system shows a process's arguments a little after its start
+        assert brokers_that_do_not_listen([node]) == {1: own.pid}
+        with socket.create_server(("127.0.0.1", 0)) as broker:
+            assert brokers_that_do_not_listen([_at_port(node, broker.getsockname()[1])]) == {}
+        own.send_signal(signal.SIGSTOP)
+        while not is_paused(own.pid):
+            assert time.monotonic() < deadline
+        assert brokers_that_do_not_listen([node]) == {}
+    assert brokers_that_do_not_listen([node]) == {}
+
+
+def _at_port(node: NodePlan, port: int) -> NodePlan:
+    """The same node with its broker at another port."""
+    listeners = node.properties["listeners"].replace(f":{node.port}", f":{port}")
+    return replace(node, port=port, properties={**node.properties, "listeners": listeners})
 
 
 @pytest.mark.process

@@ -117,7 +117,9 @@ def test_nodes_that_wait_for_one_that_gets_ready_have_their_time_from_then_on(
         if is_second_ready:
             supervisor.wait_ready(limit_s=1.0)
         else:
-            with pytest.raises(LocalNodeError, match=r"^node 2 is not ready after 1 s without progress"):
+            with pytest.raises(
+                LocalNodeError, match=r"^node 2 is not ready after 1 s without progress; see \S+/n2.log$"
+            ):
                 supervisor.wait_ready(limit_s=1.0)
     finally:
         for timer in says_it:
@@ -126,3 +128,15 @@ def test_nodes_that_wait_for_one_that_gets_ready_have_their_time_from_then_on(
         supervisor.leave_running()
         for _, write_end in pipes:
             os.close(write_end)
+
+
+def test_the_logs_of_all_nodes_that_are_not_ready_are_named(tmp_path: Path) -> None:
+    supervisor = Supervisor(plan_cluster(str(tmp_path), ClusterShape(3, port=0)))
+    nobody = subprocess.Popen([sys.executable, "-c", ""])
+    supervisor.children = {node.node_id: Child(node, nobody, None) for node in supervisor.plan.nodes}
+    supervisor.children[1].ready_at = 1.0
+    with pytest.raises(LocalNodeError) as raised:
+        supervisor.wait_ready(limit_s=0)
+    told = f"nodes 2, 3 are not ready after 0 s without progress; see {tmp_path}/n2.log and {tmp_path}/n3.log"
+    assert str(raised.value).startswith(told)
+    nobody.wait()
