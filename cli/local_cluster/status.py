@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from ...cluster.client.quorum_client import DownVoter, SilentVoter
     from ...cluster.local.layout import ClusterPlan, NodePlan
 
-_NOTHING = {"leads": 0, "replicas": 0, "in_sync": 0}
-"""What a node leads and has while no broker tells it."""
+_UNKNOWN = dict.fromkeys(("leads", "replicas", "in_sync"))
+"""What a node leads and has while no broker tells it: null, which is not 0."""
 _LEADER_TIMEOUT_S = 3.0
 """How long `status` waits for the quorum's leader; brokers wait longer for it."""
 _DOWN, _NOT_SERVING = "down", "not serving"
@@ -390,7 +390,7 @@ def _row(node: NodePlan, state: str, view: ClusterView | None, controller: int |
         "controller": node.node_id == controller,
         "memory_bytes": None if pid is None else memory_bytes(pid),
         "may_lack_topics": None if view is None else view.may_lack_topics,
-        **(_NOTHING if view is None else view.counts_of(node.node_id)),
+        **(_UNKNOWN if view is None else view.counts_of(node.node_id)),
     }
 
 
@@ -405,8 +405,10 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
         usual = "green" if row["controller"] else None
         colours = {_DOWN: "red"} | dict.fromkeys(("paused", "fenced", _NOT_SERVING), "yellow")
         colour = colours.get(row["state"], usual)
-        in_sync = f"{row['in_sync']}/{row['replicas']}"
+        leads, in_sync = "-", "-"
+        if row["leads"] is not None:
+            leads, in_sync = str(row["leads"]), f"{row['in_sync']}/{row['replicas']}"
         click.echo(
             f"{row['node']:>4}  {row['roles']:17}  {row['port']:>5}  {row['pid'] or '-':>5}  {memory:>6}  "
-            f"{row['leads']:>5}  {in_sync:>7}  {click.style(state, fg=colour)}"
+            f"{leads:>5}  {in_sync:>7}  {click.style(state, fg=colour)}"
         )
