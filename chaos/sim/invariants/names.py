@@ -26,6 +26,7 @@ CHECKED_IN_EVERY_RUN: Mapping[str, tuple[str, ...]] = {
         "a leader waits for all whom the controller holds in sync",
         "every ISR member has what is committed",
         "who enters the ISR has what is committed",
+        "a replica that is added counts once it is in sync",
         "an ISR member cuts nothing committed",
         "an elected replica has what it had in the ISR",
         "a fenced broker is in no ISR",

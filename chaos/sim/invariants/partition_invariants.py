@@ -28,6 +28,7 @@ from ....log.errors import StorageError
 from ....wire.records import CorruptBatchError, iter_headers, iter_records, read_header, verify_crc
 from ....wire.types import TopicPartition
 from ...specification.transactions.log_replay import LogReplay
+from .derived.reassignments import check_reassignment
 from .derived.settings_in_force import required_isr
 from .invariant_broken import InvariantBroken
 from .producer_invariants import check_producers
@@ -404,7 +405,6 @@ class PartitionChecker:
         return [one.leading for one in seen if one.leading is not None and one.replica.is_leader]
 
     def _committed_end(self, replica: Replica) -> int:
-        """Up to where the replica's log can be compared with what is committed."""
         return min(self._committed(replica).end_offset, replica.log_end_offset)
 
     def _committed(self, replica: Replica) -> CommittedLog:
@@ -423,6 +423,7 @@ class PartitionChecker:
                     self._registrations[topic_id, index] = registration
                     self._on_registration(f"{topic.name}-{index}", registration, before)
                     if before is not None:
+                        check_reassignment(f"{topic.name}-{index}", before, registration)
                         self._note_leaving(topic.name, (topic_id, index), registration, before)
                         self._check_entered(TopicPartition(topic.name, index), topic_id, registration, before)
                 self._check_fenced(image, f"{topic.name}-{index}", registration)
@@ -431,9 +432,8 @@ class PartitionChecker:
         if before is None or (now.isr, now.leader) != (before.isr, before.leader):
             text = f"{name}: leader {now.leader} epoch {now.leader_epoch} isr {list(now.isr)} elr {list(now.elr)}"
             self._note("metadata", text)
-        replicas = list(now.replicas)
         members = [*now.isr, *now.elr]
-        if len(set(members)) != len(members) or any(member not in replicas for member in members):
+        if len(set(members)) != len(members) or any(member not in now.replicas for member in members):
             raise InvariantBroken("ISR and ELR are disjoint parts of the replicas", f"{name}: {now}")
         if now.leader >= 0 and now.leader not in now.isr:
             raise InvariantBroken("a leader is in its ISR", f"{name}: {now}")

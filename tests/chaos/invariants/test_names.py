@@ -10,7 +10,13 @@ from raftwerk.chaos.sim.invariants.names import CHECKED_IN_EVERY_RUN
 FOLDER = Path(__file__).parents[3] / "chaos" / "sim" / "invariants"
 MODULES = {
     "the metadata quorum": ("quorum_invariants", "steps/quorum_steps"),
-    "partitions": ("partition_invariants", "producer_invariants", "steps/partition_steps", "steps/replica_steps"),
+    "partitions": (
+        "derived/reassignments",
+        "partition_invariants",
+        "producer_invariants",
+        "steps/partition_steps",
+        "steps/replica_steps",
+    ),
     "what nodes make of the metadata": (
         "derived/compacted_logs",
         "derived/metadata_images",
