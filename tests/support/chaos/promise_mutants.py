@@ -13,7 +13,7 @@ from support.chaos.transaction_mutants import TRANSACTION_MUTANTS
 from raftwerk.broker.groups.classic.classic_group import ClassicGroup
 from raftwerk.broker.groups.consumer.consumer_group import ConsumerGroup
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
-from raftwerk.controller.partitions import alter_partition
+from raftwerk.controller.partitions import alter_partition, reassignment
 from raftwerk.isr.directories import log_dir_moves
 from raftwerk.isr.leader.isr_state import CommittedIsr, PendingExpandIsr
 from raftwerk.isr.leader.leader_state import LeaderState
@@ -40,6 +40,7 @@ ORIGINAL_APPEND_VOTERS = VoterChangeHandler._append
 ORIGINAL_CHECK_COMMIT = ConsumerGroup.check_commit
 ORIGINAL_CHECK_MEMBER = ClassicGroup._check_member
 ORIGINAL_CHECK_EPOCHS = alter_partition._check_epochs
+ORIGINAL_PLAN = reassignment.plan
 ORIGINAL_CUT = PartitionRaftLog.truncate_to
 ORIGINAL_COUNT_EXPIRED = rolling_and_retention.count_expired
 ORIGINAL_COPY_BATCHES = log_dir_moves.copy_batches
@@ -50,6 +51,11 @@ ORIGINAL_MAKE_LEADER = Replica.make_leader
 ORIGINAL_TRUNCATE = PartitionLog.truncate_to
 ORIGINAL_APPEND_AS_FOLLOWER = PartitionLog.append_as_follower
 ORIGINAL_PUBLISH_SNAPSHOT = CommitPublisher._publish_snapshot
+
+
+def take_added_replicas_for_old_ones(partition: Any, target: tuple[int, ...]) -> Any:
+    """The replicas that another reassignment is still adding count as those that are there."""
+    return ORIGINAL_PLAN(partition._replace(adding_replicas=()), target)
 
 
 def answer_before_the_commit(self: VoterChangeHandler, change: Any, voters: Any, now_ms: int) -> None:
@@ -258,6 +264,11 @@ PROMISE_MUTANTS = (
         "the high watermark of a log that is cut stays where it was",
         replacing(Partition, "on_truncated", lambda self, log_end_offset: None),
         ("unclean",),
+    ),
+    Mutant(
+        "a reassignment that is asked for again forgets which replicas it adds",
+        replacing(reassignment, "plan", take_added_replicas_for_old_ones),
+        ("throttled",),
     ),
     Mutant(
         "retention.bytes leaves less than that",
