@@ -109,11 +109,11 @@ def _hindered(plan: ClusterPlan, rows: list[dict[str, Any]]) -> Iterator[str]:
     full = {row["node"]: told for row in rows if (told := full_disk(plan.node(row["node"])))}
     silent = [str(row["node"]) for row in rows if row["state"] == _NOT_SERVING and row["node"] not in full]
     if silent:
-        who, they = f"Node {silent[0]} runs, and does", "it starts, stops, or waits"
+        they = f"Node {silent[0]} does not listen for clients, though its process runs: it starts, stops, or waits"
         if len(silent) > 1:
-            who, they = f"Nodes {', '.join(silent)} run, and do", "they start, stop, or wait"
+            they = f"Nodes {', '.join(silent)} do not listen for clients, though they run: they start, stop, or wait"
         logs = f"raftwerk logs {' '.join(silent)}{options_of(plan.directory)}"
-        yield f"{who} not listen for clients: {they} for the quorum's leader; {logs} shows which."
+        yield f"{they} for the quorum's leader; {logs} shows which."
     for row in rows:
         if row["state"] not in ("up", "fenced", _NOT_SERVING):
             continue

@@ -196,7 +196,7 @@ def _in_use(disk: Disk, directories: Iterable[str]) -> dict[str, int]:
 
 def _not_checked(root: str, pid: int) -> str:
     return (
-        f"the node of {root} runs (process {pid}): it has the indexes of the last segment of each log in memory, and "
+        f"a node runs in {root} (process {pid}): it has the indexes of the last segment of each log in memory, and "
         "these are not checked; the rest is checked as it is now. Stop the node to have everything checked."
     )
 

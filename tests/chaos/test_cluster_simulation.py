@@ -107,6 +107,8 @@ SEEDS = {
     "small-isrs": 5,
     "cancelled-moves": 5,
     "unregistered": 5,
+    "lone-coordinators": 5,
+    "slow-assignments": 5,
 }
 """How many seeds of each scenario; more of those that are cheap."""
 CHUNKS = [(name, first) for name, count in SEEDS.items() for first in range(0, count, CHUNK)]

@@ -9,11 +9,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from support.e2e.command import undo_nohup
 
 from raftwerk.chaos.live.load.child_process import tied
 from raftwerk.chaos.live.nemesis import machine_capabilities
@@ -73,8 +73,6 @@ def run_under_load(where: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A run with clients at work, plain and transactional ones."""
     options = ["--minutes", "5", "--nemesis", "none", "--rate", "20", "-p", "1", "--producers", "1"]
     command = [sys.executable, "-m", "raftwerk", "chaos", "run", "-o", str(where), *options]
-    # The tests themselves may run under nohup, whose children ignore SIGHUP.
-    undo_nohup = partial(signal.signal, signal.SIGHUP, signal.SIG_DFL)
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True, preexec_fn=undo_nohup)  # noqa: PLW1509
     try:
         until(lambda: (where / "history" / "writer-0.1.jsonl").exists() or process.poll() is not None)

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.e2e.command import fails, ok
+from support.e2e.command import fails, ok, undo_nohup
 
 from raftwerk.cluster.local.layout import ClusterShape, find_free_base_port, plan_cluster, write_properties
 from raftwerk.cluster.local.processes import memory_bytes
@@ -153,7 +153,7 @@ def test_up_and_down(tmp_path: Path) -> None:
 )
 def test_up_stops_cleanly(sent: signal.Signals, told: str) -> None:
     command = [sys.executable, "-m", "raftwerk", "up", "-n", "1", "--port", "0", "--ephemeral"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=undo_nohup) as process:  # noqa: PLW1509
         assert process.stdout is not None
         lines = iter(process.stdout.readline, "")
         directory = next(line for line in lines if line.startswith("data in ")).split()[2]

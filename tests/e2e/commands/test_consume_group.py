@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from support.e2e import helpers
 from support.e2e.clusters import start_cluster
-from support.e2e.command import fails_usage, ok, raftwerk
+from support.e2e.command import fails_usage, ok, raftwerk, undo_nohup
 from support.e2e.consumers import COUNT, PARTITIONS, confluent, coordinator_of, fill, read
 
 from raftwerk.cluster.client.client_errors import RefusedError
@@ -38,7 +38,7 @@ class Member:
         command = [sys.executable, "-m", "raftwerk", "consume", topic, "--group", group, "-b", bootstrap]
         self._file = directory / f"{time.monotonic_ns()}.out"
         with open(self._file, "wb") as output:
-            self.process = subprocess.Popen(command, stdout=output, stderr=subprocess.PIPE)
+            self.process = subprocess.Popen(command, stdout=output, stderr=subprocess.PIPE, preexec_fn=undo_nohup)  # noqa: PLW1509
 
     def numbers(self) -> list[int]:
         return [int(line) for line in self._file.read_text().splitlines()]

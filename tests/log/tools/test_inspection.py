@@ -220,7 +220,7 @@ def test_the_commands(tmp_path: Path) -> None:
         assert running.exit_code == 0
         assert running.stdout == "1 partition checked, 0 damaged, 0 notes.\n"
         told = " ".join(running.stderr.split())
-        assert told.startswith(f"Note: the node of {root} runs (process {os.getpid()}): it has the indexes of")
+        assert told.startswith(f"Note: a node runs in {root} (process {os.getpid()}): it has the indexes of")
     manager.shutdown()
     rows = [
         json.loads(line)

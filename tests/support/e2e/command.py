@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 
@@ -34,3 +35,8 @@ def fails_usage(*arguments: str) -> str:
     done = raftwerk(*arguments)
     assert done.returncode == 2
     return done.stderr
+
+
+def undo_nohup() -> None:
+    """Let SIGHUP end a child again, before it runs its program: the tests themselves may run under nohup."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -90,8 +90,12 @@ class Terminal:
 
 
 _LEAD_TERMINAL = """
-import fcntl, os, sys, termios
+import fcntl, os, signal, sys, termios
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 os.execv(sys.argv[1], sys.argv[1:])
 """
-"""Makes the terminal the session's own, so that Ctrl-C becomes SIGINT, and runs the command."""
+"""Makes the terminal the session's own, so that Ctrl-C becomes SIGINT, and runs the command.
+
+The tests may run under nohup, whose children ignore SIGHUP.
+"""

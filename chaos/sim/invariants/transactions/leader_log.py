@@ -49,15 +49,19 @@ class LeaderLog:
                 if not header.is_control:
                     coordinator.load(batch)
 
-    def check_data(self, header: BatchHeader) -> bool:
-        """Check a data batch of a producer; returns whether it opens a transaction. Raises `InvariantBroken`."""
+    def check_data(self, header: BatchHeader, *, is_latest: bool) -> bool:
+        """Check a data batch of a producer; returns whether it opens a transaction. Raises `InvariantBroken`.
+
+        A leader that has a successor, so that it is not the latest one, may lack markers.
+        """
         producer_id, epoch = header.producer_id, header.producer_epoch
         known = self.replay.producers.get(producer_id)
         where = f"{self.replica.topic_partition} at {header.base_offset}: producer {producer_id} epoch {epoch}"
         if known is not None and epoch < known.epoch:
             raise InvariantBroken("a producer of a former epoch writes nothing", f"{where}, the log has {known.epoch}")
         opened = self.replay.open.get(producer_id)
-        if opened is not None and (not header.is_transactional or opened[1] != epoch):
+        is_of_another = opened is not None and opened[1] != epoch and is_latest
+        if opened is not None and (not header.is_transactional or is_of_another):
             detail = f"{where}, a transaction of epoch {opened[1]} is open since {opened[0]}"
             raise InvariantBroken("what belongs to an open transaction is in it", detail)
         if known is not None and header.base_sequence >= 0 and self._is_whole:
@@ -73,7 +77,7 @@ class LeaderLog:
         log = self.replica.log
         return not log.config.is_compacted and log.log_start_offset == 0
 
-    def check_marker(self, header: BatchHeader, marker: Marker) -> bool:
+    def check_marker(self, header: BatchHeader, marker: Marker, *, is_latest: bool) -> bool:
         """Check a marker; returns whether it ends a transaction. Raises `InvariantBroken`."""
         producer_id, epoch = header.producer_id, header.producer_epoch
         known, opened = self.replay.producers.get(producer_id), self.replay.open.get(producer_id)
@@ -83,7 +87,7 @@ class LeaderLog:
         if known is not None and marker.coordinator_epoch < known.coordinator_epoch:
             detail = f"{where}: {marker.coordinator_epoch} after {known.coordinator_epoch}"
             raise InvariantBroken("a marker of a former coordinator is not written", detail)
-        if opened is not None and epoch not in (opened[1], opened[1] + 1):
+        if opened is not None and epoch not in (opened[1], opened[1] + 1) and is_latest:
             detail = f"{where}, the transaction since {opened[0]} has {opened[1]}"
             raise InvariantBroken("a marker is of the epoch of its transaction", detail)
         return opened is not None

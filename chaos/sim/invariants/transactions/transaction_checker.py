@@ -10,6 +10,7 @@ opened in a partition" (KIP-890), else nobody would end it. "A granted epoch is 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
@@ -23,6 +24,7 @@ from .....wire.records import BatchHeader
 from .....wire.types import TopicPartition
 from ....specification.transactions.log_replay import LogReplay, Marker, marker_in
 from ....specification.transactions.recorded_state import Phase, RecordedState
+from ...kernel.clock import SIMULATION_EPOCH_MS
 from ..decision_invariants import DecisionChecker
 from ..invariant_broken import InvariantBroken
 from .cleaned_logs import Span, check_cleaned, check_newest
@@ -31,6 +33,7 @@ from .leader_log import LeaderLog, batches_of
 
 PartitionKey = tuple[UUID, int]
 _NO_TIMEOUT_MS = 2**31 - 1
+_CLOCKS_DIFFER_S = 0.1
 _SLACK_S = 3.0
 """After its time-out a transaction is looked at now and then, and its markers take a moment."""
 
@@ -54,8 +57,10 @@ class _Identity:
     state: RecordedState | None = None
     coordinator_epoch: int = -1
     """The leader epoch of the last record."""
-    began: tuple[int, float] = (0, 0.0)
-    """Event and time when the transaction began."""
+    began_s: float = 0.0
+    """When it was committed that the transaction began."""
+    decided_s: float = 0.0
+    """When its coordinator decided that it begins, or shortly before: what was deleted since then has no marker."""
     prepared: int = 0
     """The event when its end was decided."""
 
@@ -74,8 +79,8 @@ class TransactionChecker:
         """How many events the nodes have run."""
         self._image = MetadataImage()
         self._topics: dict[str, UUID] = {}
-        self._deleted: dict[str, int] = {}
-        """The events when topics of this name were deleted last."""
+        self._deleted: dict[str, float] = {}
+        """When topics of this name were deleted last."""
         self._logs: dict[PartitionKey, _Committed] = {}
         self._by_name: dict[TopicPartition, list[_Committed]] = {}
         self._ids: dict[str, _Identity] = {}
@@ -98,7 +103,7 @@ class TransactionChecker:
         topics = {topic.name: topic_id for topic_id, topic in image.topics_by_id.items()}
         for name, topic_id in self._topics.items():
             if topics.get(name) != topic_id:
-                self._deleted[name] = self.event
+                self._deleted[name] = self._now_s()
         self._topics = topics
 
     def forget(self, node_id: int) -> None:
@@ -142,7 +147,8 @@ class TransactionChecker:
                 detail = f"{producer_id} of {transactional_id} is {owner}'s"
                 raise InvariantBroken("a producer id has one transactional id", detail)
         if not state.phase.is_idle and (before is None or before.phase.is_idle):
-            one.began = self.event, self._now_s()
+            one.began_s = self._now_s()
+            one.decided_s = min(one.began_s, (state.start_ms - SIMULATION_EPOCH_MS) / 1000) - _CLOCKS_DIFFER_S
         if state.phase.is_prepared:
             one.prepared = self.event
         if state.phase is Phase.EMPTY or state.is_kept:
@@ -180,10 +186,10 @@ class TransactionChecker:
         name, is_latest = log.replica.topic_partition, self._is_latest(log.replica)
         if header.is_control:
             marker = marker_in(batch)
-            if marker is not None and log.check_marker(header, marker) and is_latest:
+            if marker is not None and log.check_marker(header, marker, is_latest=is_latest) and is_latest:
                 self._check_ended(name, header, marker)
         elif header.producer_id >= 0:
-            if log.check_data(header) and self._is_verified and is_latest:
+            if log.check_data(header, is_latest=is_latest) and self._is_verified and is_latest:
                 self._check_opened(name, header)
         elif log.coordinator is not None:
             where, shard = f"{name} on {node_id}", self._shard(node_id, name.partition)
@@ -237,7 +243,8 @@ class TransactionChecker:
         """A transaction is recorded as complete."""
         one = self._ids.get(transactional_id)
         for name in sorted(prepared.partitions):
-            if one is None or self._deleted.get(name.topic, -1) >= one.began[0]:
+            deleted_s = self._deleted.get(name.topic, -math.inf)
+            if one is None or name.topic not in self._topics or deleted_s >= one.decided_s:
                 continue
             if not any(self._is_marked(log, prepared, one.prepared) for log in self._by_name.get(name, ())):
                 detail = f"{transactional_id}: {name} has no marker, {told(prepared)}"
@@ -344,4 +351,4 @@ class TransactionChecker:
             return False
         if state.timeout_ms == _NO_TIMEOUT_MS:
             return True
-        return self._now_s() < one.began[1] + state.timeout_ms / 1000 + _SLACK_S
+        return self._now_s() < one.began_s + state.timeout_ms / 1000 + _SLACK_S
