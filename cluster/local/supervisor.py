@@ -299,6 +299,9 @@ class Supervisor:
 
     def _why_it_died(self, child: Child) -> str:
         child.process.wait()
+        other = node_pid(child.plan)
+        if other is not None:
+            return f"node {child.plan.node_id} is already running (process {other}): another command has started it"
         why = last_line(child.plan.log_file, child.log_start) or "it logged nothing"
         return f"node {child.plan.node_id} {child.ending_told}: {why}{full_disk(child.plan)}"
 

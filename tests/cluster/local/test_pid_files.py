@@ -23,6 +23,7 @@ from raftwerk.cluster.local.processes import is_paused
 from raftwerk.cluster.local.supervisor import (
     STOPPED_CLEANLY,
     Child,
+    LocalNodeError,
     Supervisor,
     brokers_that_do_not_listen,
     node_pid,
@@ -195,3 +196,19 @@ def test_an_end_between_two_looks_is_told(tmp_path: Path, left: str, ending: str
     next_step = f"raftwerk start 1 -d {node.directory} starts it again"
     assert told == [f"node 1 was killed by signal 9; {next_step}", f"node 1 was {ending}; {next_step}"]
     assert node_state(child, None, is_controller=False).text == f"{ending}; {next_step}"
+
+
+@pytest.mark.process
+def test_a_node_that_another_command_has_started_meanwhile_is_called_running(tmp_path: Path) -> None:
+    plan = plan_cluster(str(tmp_path / "c"), ClusterShape(1, port=0))
+    first, second = Supervisor(plan), Supervisor(plan)
+    try:
+        first.start()
+        second.start_node(1)
+        with pytest.raises(LocalNodeError) as told:
+            second.wait_ready([1], 30.0)
+        pid = first.children[1].process.pid
+        assert str(told.value).startswith(f"node 1 is already running (process {pid}): another command has started it")
+    finally:
+        second.stop()
+        first.stop()
