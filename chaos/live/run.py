@@ -182,6 +182,7 @@ class ChaosRun:
                     self.is_interrupted = True
                     self.say("interrupted: no more faults; the cluster heals, and is judged; Ctrl-C again ends at once")
                 self._heal(cluster, nemesis)
+                self.say("the clients finish what they have begun")
                 self._drain(finishing)
             self._watch.look()
             self._read_to_end(cluster)
@@ -410,6 +411,7 @@ class ChaosRun:
                     self._error(f"{name} ended with exit code {code}; see {name}.log")
 
     def _read_to_end(self, cluster: ClusterUnderTest) -> None:
+        self.say("all that is there is read once more")
         began = time.monotonic()
         place = (cluster.bootstrap, self.topic, self.options.partitions, self._history("final-0"))
         task = Task("final", 0, *place, limit_s=_FINAL_LIMIT_S, client_properties=self._client_properties)
