@@ -6,15 +6,18 @@ Spark in spark-defaults.conf or in `config` may name other repositories for them
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from socketserver import BaseServer
 from typing import TYPE_CHECKING, Any
@@ -174,6 +177,17 @@ def java_major(text: str) -> int | None:
     return int(found.group(1)) if found else None
 
 
+@cache
+def _warehouse() -> str:
+    """A directory for tables without a path, of which jobs have none; it is removed at the end of the process.
+
+    By default it is in the present directory. Delta makes it, beside that, if there is a blank in the path.
+    """
+    directory = os.path.join(tempfile.gettempdir(), f"raftwerk-warehouse-{os.getpid()}")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return directory
+
+
 def _quiet_start() -> None:
     """Suppress the warnings of Spark's start, unless logging is configured already."""
     options = os.environ.get("SPARK_SUBMIT_OPTS", "")
@@ -225,6 +239,7 @@ def pyspark_version() -> str:
 def _launch_settings(master: str, memory: str) -> dict[str, str]:
     settings = {
         "spark.master": master,
+        "spark.sql.warehouse.dir": _warehouse(),
         "spark.driver.memory": memory,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from ...runtime.os_errors import os_reason
 from .profiles import ProfilesError, load_profiles
+from .user_directories import user_directory
 
 DEFAULT_BOOTSTRAP = "localhost:9092"
 DEFAULT_DIR = "raftwerk-data"
@@ -159,8 +160,7 @@ def normal_bootstrap(text: str) -> str:
 
 def state_dir() -> str:
     """The directory of clusters with names: `$XDG_STATE_HOME/raftwerk`, by default `~/.local/state/raftwerk`."""
-    base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
-    return os.path.join(base, "raftwerk")
+    return os.path.join(user_directory("XDG_STATE_HOME", ".local/state"), "raftwerk")
 
 
 def default_directory() -> str:

@@ -19,6 +19,8 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from .user_directories import user_directory
+
 _KEY = "bootstrap-servers"
 _LOGIN_KEY = "command-config"
 
@@ -59,8 +61,7 @@ class Profiles:
 
 def profiles_file() -> str:
     """The path of the file."""
-    base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
-    return os.path.join(base, "raftwerk", "profiles.toml")
+    return os.path.join(user_directory("XDG_CONFIG_HOME", ".config"), "raftwerk", "profiles.toml")
 
 
 def load_profiles() -> Profiles:

@@ -49,7 +49,11 @@ def read_meta_properties(disk: Disk, path: str) -> MetaProperties | None:
         return None
     try:
         lines = [line.strip() for line in content.decode().splitlines()]
-        fields = dict(line.split("=", 1) for line in lines if line and not line.startswith(("#", "!")))
+        rows = [line.partition("=") for line in lines if line and not line.startswith(("#", "!"))]
+        without = next((name for name, equals, _ in rows if not equals), None)
+        if without is not None:
+            raise ValueError(f"there is no = in the line {without[:40]!r}")
+        fields = {name: value for name, _, value in rows}
         if fields["version"] != "1":
             raise CorruptFileError(
                 f"Log directory {path} was formatted by another version ({META_PROPERTIES_FILE} says version="

@@ -26,6 +26,7 @@ from raftwerk.cluster.command_line.profiles import (
     profiles_file,
     save_profiles,
 )
+from raftwerk.cluster.command_line.user_directories import user_directory
 from raftwerk.cluster.local.layout import ClusterShape, plan_cluster, write_properties
 
 
@@ -417,3 +418,12 @@ def test_a_login_of_the_environment_that_fails_is_named(home: Path, monkeypatch:
         thread.join()
     assert code == 1 and "the login is from RAFTWERK_COMMAND_CONFIG=" in text, text
     assert text.index("unset that if it belongs to another cluster") < text.index("set security.protocol")
+
+
+@pytest.mark.parametrize("named", ["", "relative/dir", "./x"])
+def test_a_relative_directory_of_a_user_is_ignored(monkeypatch: pytest.MonkeyPatch, named: str) -> None:
+    monkeypatch.setenv("HOME", "/home/ada")
+    monkeypatch.setenv("XDG_STATE_HOME", named)
+    assert user_directory("XDG_STATE_HOME", ".local/state") == "/home/ada/.local/state"
+    monkeypatch.setenv("XDG_STATE_HOME", "/var/ada")
+    assert user_directory("XDG_STATE_HOME", ".local/state") == "/var/ada"

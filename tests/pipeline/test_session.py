@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 import zipfile
 from io import StringIO
 from pathlib import Path
@@ -187,6 +188,12 @@ def test_times_are_utc_also_under_spark_submit() -> None:
     launched = session_settings("a", "local[2]", "1g", packages, submitted=False)
     assert launched.items() >= {**submitted, "spark.master": "local[2]"}.items()
     assert launched["spark.jars.packages"] == ",".join(one.coordinates for one in packages)
+
+
+def test_no_job_makes_a_directory_for_tables_in_the_present_one() -> None:
+    """Delta makes it, beside it if its path has a blank."""
+    launched = session_settings("a", "local[2]", "1g", [], submitted=False)
+    assert launched["spark.sql.warehouse.dir"].startswith(f"{tempfile.gettempdir()}/raftwerk-warehouse-")
 
 
 def test_jar_files_stand_for_what_spark_would_fetch() -> None:

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 
 from ....cluster.command_line.plural import counted
+from ....cluster.command_line.user_directories import user_directory
 from ....cluster.local.supervisor import stop_nodes_in
 from ....runtime.os_errors import os_reason
 from .machine_capabilities import CommandFailed, probe_namespace, run_tool
@@ -143,8 +144,7 @@ def _namespaces(pid: int) -> list[str]:
 
 
 def _home() -> str:
-    base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
-    return os.path.join(base, "raftwerk-chaos")
+    return os.path.join(user_directory("XDG_STATE_HOME", ".local/state"), "raftwerk-chaos")
 
 
 def _records() -> list[str]:

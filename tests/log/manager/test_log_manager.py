@@ -140,6 +140,9 @@ def test_a_directory_that_is_not_there_or_not_formatted() -> None:
     disk.write_atomic("/data/meta.properties", b"version=1\ncluster.id=x\n")
     with pytest.raises(CorruptFileError, match=r"/data/meta.properties does not parse"):
         manager_of(runtime).acquire()
+    disk.write_atomic("/data/meta.properties", b"# \nversion=1\ngarbage\n")
+    with pytest.raises(CorruptFileError, match="there is no = in the line 'garbage'"):
+        manager_of(runtime).acquire()
 
 
 def test_one_bad_directory_releases_the_others() -> None:
