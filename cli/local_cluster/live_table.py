@@ -8,7 +8,9 @@ import os
 import shutil
 import signal
 import sys
+import textwrap
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -124,7 +126,7 @@ class LiveTable:
         with contextlib.suppress(ClientError, OSError):
             view, controller = self._runner.run(self._ask())
         rows = [self._row(child, view, controller) for child in list(self._supervisor.children.values())]
-        self._screen.draw(boxed(rows, header=_COLUMNS, right=_RIGHT, width=self._screen.width, give_way=_GIVE_WAY))
+        self._screen.draw(table_lines(rows, self._screen.width))
 
     def stop(self) -> None:
         """Restore the terminal."""
@@ -166,6 +168,18 @@ class LiveTable:
         before = self._usage.get(pid)
         self._usage[pid] = _Usage(now, used)
         return "-" if before is None else f"{100 * (used - before.cpu_s) / (now - before.at):.0f} %"
+
+
+def table_lines(rows: Sequence[Sequence[Cell]], width: int) -> list[str]:
+    """The lines of the table, and below it, whole, what it has no room for: the way out must not be cut."""
+    lines = boxed(rows, header=_COLUMNS, right=_RIGHT, width=width, give_way=_GIVE_WAY)
+    shown = "\n".join(map(click.unstyle, lines))
+    for row in rows:
+        if row[-1].text not in shown:
+            lines += textwrap.wrap(
+                f"node {row[0].text}: {row[-1].text}", width, break_long_words=False, break_on_hyphens=False
+            )
+    return lines
 
 
 def node_state(child: Child, pid: int | None, *, is_controller: bool, restarts: bool = False) -> Cell:

@@ -8,6 +8,7 @@ import click
 import pytest
 
 from raftwerk.cli.administration import quorum
+from raftwerk.cli.local_cluster.live_table import table_lines
 from raftwerk.cli.local_cluster.status import cluster_line
 from raftwerk.cluster.client.quorum_client import QuorumReplica, QuorumView
 from raftwerk.cluster.command_line.text_table import Cell, boxed, folded, visible
@@ -88,3 +89,12 @@ def test_the_lines_of_a_text_are_folded_one_by_one(monkeypatch: pytest.MonkeyPat
         "The quorum has lost its",
         "  majority",
     ]
+
+
+def test_a_way_out_for_which_the_live_table_has_no_room_stands_below_it() -> None:
+    way_out = "killed by signal 9; raftwerk start 2 -d '/tmp/my project/raftwerk-data' starts it again"
+    row = [Cell(one) for one in ("2", "broker,controller", "9093", "-", "-", "-", "0", "0/3", way_out)]
+    narrow, wide = table_lines([row], 80), table_lines([row], 200)
+    assert all(len(line) <= 80 for line in narrow) and not any(way_out in line for line in narrow)
+    assert " ".join(narrow[-2:]) == f"node 2: {way_out}"
+    assert sum(way_out in line for line in wide) == 1 and wide[-1].startswith("└")
