@@ -171,7 +171,7 @@ class LiveTable:
 
 
 def table_lines(rows: Sequence[Sequence[Cell]], width: int) -> list[str]:
-    """The lines of the table, and below it, whole, what it has no room for: the way out must not be cut."""
+    """The lines of the table, and below it, whole, what does not fit into it: the way out must not be cut."""
     lines = boxed(rows, header=_COLUMNS, right=_RIGHT, width=width, give_way=_GIVE_WAY)
     shown = "\n".join(map(click.unstyle, lines))
     for row in rows:

@@ -91,7 +91,7 @@ def test_the_lines_of_a_text_are_folded_one_by_one(monkeypatch: pytest.MonkeyPat
     ]
 
 
-def test_a_way_out_for_which_the_live_table_has_no_room_stands_below_it() -> None:
+def test_a_way_out_that_does_not_fit_into_the_live_table_stands_below_it() -> None:
     way_out = "killed by signal 9; raftwerk start 2 -d '/tmp/my project/raftwerk-data' starts it again"
     row = [Cell(one) for one in ("2", "broker,controller", "9093", "-", "-", "-", "0", "0/3", way_out)]
     narrow, wide = table_lines([row], 80), table_lines([row], 200)
