@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 from support.mutation.__main__ import common_folder, in_order, modules_of, quickest
+from support.mutation.fresh_process import measured, results_of
 from support.mutation.ledger import Ledger, equivalent_mutants
-from support.mutation.mutant_runs import MutantResult, TestCoverage, covering, measured_coverage, run_mutants
+from support.mutation.mutant_runs import MutantResult, TestCoverage, covering
 from support.mutation.mutants import CodeMutant, functions_by_place, mutants_of
 from support.mutation.source_edits import edits_of, mutated_tree, names_of
 
@@ -163,7 +164,7 @@ def example(root: Path) -> Path:
 
 def test_the_tests_that_run_a_changed_line_decide(tmp_path: Path) -> None:
     root = example(tmp_path)
-    coverage = measured_coverage(root, "mutated_example", ["test_counter.py"])
+    coverage = measured(root, "mutated_example", ["test_counter.py"])
     assert {test.node_id.split("::")[1]: test.passed for test in coverage} == {
         "test_three_are_added": True,
         "test_nothing": True,
@@ -181,8 +182,7 @@ def test_the_tests_that_run_a_changed_line_decide(tmp_path: Path) -> None:
         "Counter.hardly_tested: self.value > 0 => self.value >= 0": "survived",
     }
     work = [(mutants[name], covering(mutants[name], coverage)) for name in expected if name in mutants]
-    results: dict[str, MutantResult] = {}
-    run_mutants(root, "mutated_example", ["test_counter.py"], work, lambda result: results.update({result.key: result}))
+    results = {one.key: one for one in results_of(root, "mutated_example", ["test_counter.py"], work)}
     tried = {mutant.name: results[mutant.key].status for mutant, _ in work}
     assert tried == {name: status for name, status in expected.items() if status is not None}
     never = mutants["Counter.never_called: return self.value => return None"]
@@ -237,10 +237,9 @@ def test_thousands_of_tests_may_run_a_mutant(tmp_path: Path) -> None:
         "import module\n\n@pytest.mark.parametrize('a', range(1000))\ndef test_f" + "_" * 50 + "(a):\n  module.f(a)\n"
     )
     (mutant,) = [mutant for mutant in mutants_of(tmp_path, "module.py") if mutant.kind == "dropped not"]
-    tests = covering(mutant, measured_coverage(tmp_path, "", ["test_module.py"]))
+    tests = covering(mutant, measured(tmp_path, "", ["test_module.py"]))
     assert len(tests) == 1000
-    results: list[MutantResult] = []
-    run_mutants(tmp_path, "", ["test_module.py"], [(mutant, tests)], results.append)
+    results = results_of(tmp_path, "", ["test_module.py"], [(mutant, tests)])
     assert [result.status for result in results] == ["survived"]
 
 
