@@ -179,9 +179,9 @@ def java_major(text: str) -> int | None:
 
 @cache
 def _warehouse() -> str:
-    """A directory for tables without a path, of which jobs have none; it is removed at the end of the process.
+    """A directory for tables that are saved without a path, which no job does; it is removed when the process ends.
 
-    By default it is in the present directory. Delta makes it, beside that, if there is a blank in the path.
+    Spark's own default is in the present directory. If the path of that has a blank, Delta makes it beside it.
     """
     directory = os.path.join(tempfile.gettempdir(), f"raftwerk-warehouse-{os.getpid()}")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from ..cluster.client.client_errors import NotLoggedInError, OtherClusterError, UnreachableError
+from ..cluster.client.client_errors import NotLoggedInError, OtherClusterError, RefusedError, UnreachableError
 from ..cluster.client.cluster_client import ClusterClient
 from ..security.client_login import ClientLogin
 from .decisions import Decide
@@ -32,6 +32,7 @@ _RECONNECT_MS_MAX = 1000
 _SOCKET_TIMEOUT_MS = 10_000
 """How long librdkafka waits for a leader that hangs, before it looks for its successor, which is elected by then."""
 _REFRESH_MS = 5_000
+"""How often librdkafka asks who leads, so that it finds the successor of a leader that hangs."""
 _REPLICAS = 3
 _RECORD_BYTES_MAX = 16 << 20
 """What librdkafka sends at most, so that it is the topic's `max.message.bytes` that decides."""
@@ -59,7 +60,8 @@ class FencedError(Exception):
 class SchemasTopic:
     """The topic of one cluster. `settings` are those of librdkafka: the addresses, and how it logs in.
 
-    With `login` an own client logs in, which finds out whether any broker answers: librdkafka asks one of them.
+    Whether any broker answers is found out by a `ClusterClient`, which asks all of them and uses `login`; librdkafka
+    asks only one.
     """
 
     def __init__(self, settings: Mapping[str, str], topic: str = "_schemas", login: ClientLogin | None = None) -> None:
@@ -181,7 +183,7 @@ class SchemasTopic:
         try:
             async with asyncio.timeout(_REACH_TIMEOUT_S):
                 await self._client.metadata([self.topic])
-        except (NotLoggedInError, OtherClusterError) as error:
+        except (NotLoggedInError, OtherClusterError, RefusedError) as error:
             raise RegistryError(50001, f"Error in the backend data store: {error}") from None
         except (UnreachableError, TimeoutError):
             raise RegistryError(50001, _NO_BROKER) from None

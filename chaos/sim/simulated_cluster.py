@@ -466,7 +466,7 @@ class SimulatedCluster:
             self.groups.after_event(node_id, self.nodes[node_id])
         node = self.nodes.get(node_id)
         if node is not None and node.log_manager is not None:
-            self._check_logs(node_id, node.log_manager, is_changed=bool(changed))
+            self._check_logs(node_id, node.log_manager)
 
     def _check_derived(self, node_id: int, node: Node) -> None:
         """Check what a node has made of the metadata."""
@@ -490,12 +490,12 @@ class SimulatedCluster:
             if node.broker.transactions is not None:
                 self.transactions.after_coordinator(node_id, node.broker.transactions, self.partitions.leader_logs)
 
-    def _check_logs(self, node_id: int, logs: LogManager, *, is_changed: bool) -> None:
-        """Check what a node has done with the files of its logs. `is_changed`: something has happened to replicas."""
+    def _check_logs(self, node_id: int, logs: LogManager) -> None:
+        """Check what a node has done with the files of its logs."""
         disk = self.world.hosts[_host_name(node_id)].disk
         self._recovered_logs.after_event(node_id, logs)
         if not (disk.has_lied or self.partitions.has_bit_rot(node_id)):
-            self._noted_gaps.after_event(node_id, logs, disk, is_changed=is_changed)
+            self._noted_gaps.after_event(node_id, logs, disk)
 
     def check_metadata_in_force(self) -> None:
         """Brokers go by the metadata that they know, in the end. Raises `InvariantBroken`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.chaos.mutants import Mutant, first_to_catch, remembered_runs, runs_from_the_beginning
+from support.chaos.mutants import Mutant, first_to_catch, remembered_runs, runs_to_try
 from support.chaos.promise_mutants import ALL_MUTANTS
 
 REMEMBERED = remembered_runs()
@@ -13,5 +13,4 @@ REMEMBERED = remembered_runs()
 @pytest.mark.parametrize("mutant", ALL_MUTANTS, ids=[mutant.name for mutant in ALL_MUTANTS])
 def test_caught(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant.apply(monkeypatch)
-    first = [REMEMBERED[mutant.name]] if mutant.name in REMEMBERED else []
-    assert first_to_catch(mutant, (*first, *runs_from_the_beginning(mutant))) is not None
+    assert first_to_catch(mutant, runs_to_try(mutant, REMEMBERED.get(mutant.name))) is not None

@@ -19,7 +19,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from support.chaos.mutants import Caught, first_to_catch, runs_from_the_beginning  # noqa: E402
+from support.chaos.mutants import Caught, first_to_catch, runs_to_try  # noqa: E402
 
 _SEEDS_OF_QUORUMS = 900
 _HEAD = """# Bugs put back in
@@ -62,9 +62,9 @@ def rows(processes: int) -> Iterator[str]:
 
     quorum = len(MUTANTS) + len(SNAPSHOT_MUTANTS)
     counts = {_quorum: quorum, _voters: len(test_voter_changes.MUTANTS)}
+    yield from look_for_whole(processes, anew=True)
     with multiprocessing.get_context("fork").Pool(processes) as pool:
         made = [pool.apply_async(make, (number,)) for make, count in counts.items() for number in range(count)]
-        yield from look_for_whole(processes, anew=True)
         for one in made:
             yield one.get()
 
@@ -84,7 +84,7 @@ def look_for_whole(processes: int, *, anew: bool) -> Iterator[str]:
             where = f"scenario {' or '.join(mutant.scenarios)}" if mutant.scenarios else "a test of that interleaving"
             if found is None:
                 print(f"NOT SEEN: {mutant.name}", file=sys.stderr, flush=True)
-                yield _row(mutant.name, where, len(list(runs_from_the_beginning(mutant))), "**not seen**")
+                yield _row(mutant.name, where, len(list(runs_to_try(mutant))), "**not seen**")
                 continue
             print(f"{found.runs} {found.scenario} {found.seed}: {mutant.name}", file=sys.stderr, flush=True)
             if mutant.scenarios:
@@ -100,8 +100,7 @@ def _whole(number: int, remembered: tuple[str, int] | None) -> Caught | None:
     mutant = ALL_MUTANTS[number]
     with pytest.MonkeyPatch.context() as patch:
         mutant.apply(patch)
-        first = [] if remembered is None else [remembered]
-        return first_to_catch(mutant, (*first, *runs_from_the_beginning(mutant)))
+        return first_to_catch(mutant, runs_to_try(mutant, remembered))
 
 
 def _quorum(number: int) -> str:

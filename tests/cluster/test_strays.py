@@ -21,6 +21,11 @@ from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.records import encode_batch, iter_headers
 
 TOPIC = "t"
+UNCLEAN_ELECTION = {
+    "election_type": 1,
+    "topic_partitions": [{"topic": TOPIC, "partitions": [0]}],
+    "timeout_ms": 5000,
+}
 
 
 @pytest.fixture
@@ -152,11 +157,9 @@ def test_the_only_replica_is_not_replaced_and_can_be_put_back(world: World) -> N
                 await asyncio.sleep(0.05)
 
     async def decide() -> None:
-        topics = [{"topic": TOPIC, "partitions": [0]}]
-        fields = {"election_type": 1, "topic_partitions": topics, "timeout_ms": 5000}
         async with ClusterClient(cluster.bootstrap, timeout_s=3.0) as client:
             assert (await leader_and_isr(client))[0] == -1
-            await client.request_node(1, ApiKey.ELECT_LEADERS, 2, fields)
+            await client.request_node(1, ApiKey.ELECT_LEADERS, 2, UNCLEAN_ELECTION)
             await append(client, 10)
 
     process.run_until_complete(fill(), 60.0)
@@ -196,13 +199,11 @@ def test_a_directory_that_was_removed_by_hand_costs_the_other_replica_no_record(
             raise AssertionError("the stopped node is in the ISR")
 
     async def decide() -> None:
-        topics = [{"topic": TOPIC, "partitions": [0]}]
-        fields = {"election_type": 1, "topic_partitions": topics, "timeout_ms": 5000}
         async with ClusterClient(cluster.bootstrap, timeout_s=3.0) as client:
             for _ in range(60):
                 assert (await leader_and_isr(client))[0] == -1
                 await asyncio.sleep(0.05)
-            await client.request_node(1, ApiKey.ELECT_LEADERS, 2, fields)
+            await client.request_node(1, ApiKey.ELECT_LEADERS, 2, UNCLEAN_ELECTION)
             await append(client, 10)
 
     process.run_until_complete(fill(), 60.0)

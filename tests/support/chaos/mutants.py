@@ -518,9 +518,14 @@ def first_to_catch(mutant: Mutant, runs: Iterable[tuple[str, int]]) -> Caught | 
     return None
 
 
-def runs_from_the_beginning(mutant: Mutant) -> Iterator[tuple[str, int]]:
-    """Every seed with each of the mutant's scenarios. A bug that none of them shows goes unnoticed."""
-    return ((scenario, seed) for seed in range(200) for scenario in mutant.scenarios)
+def runs_to_try(mutant: Mutant, remembered: tuple[str, int] | None = None) -> Iterator[tuple[str, int]]:
+    """A remembered run first, then every seed with each of the mutant's scenarios.
+
+    A bug that none of them shows goes unnoticed.
+    """
+    if remembered is not None:
+        yield remembered
+    yield from ((scenario, seed) for seed in range(200) for scenario in mutant.scenarios)
 
 
 def remembered_runs() -> dict[str, tuple[str, int]]:

@@ -57,33 +57,23 @@ class NotedGapsChecker:
         """The node's process has ended."""
         self._seen.pop(node_id, None)
 
-    def after_event(self, node_id: int, logs: LogManager, disk: SimDisk, *, is_changed: bool = True) -> None:
-        """Check the logs of a node whose offsets may have gaps. Raises `InvariantBroken`.
-
-        `is_changed`: something has happened to replicas, so that there may be other logs.
-        """
+    def after_event(self, node_id: int, logs: LogManager, disk: SimDisk) -> None:
+        """Check the logs of a node whose offsets may have gaps. Raises `InvariantBroken`."""
         self._events += 1
         seen_logs = self._seen.setdefault(node_id, {})
         for log_dir in logs.directories:
-            for key, log in self._with_gaps(node_id, log_dir, is_changed=is_changed):
+            for key, log in self._with_gaps(node_id, log_dir):
                 if log.is_failed or log.is_closed:
                     continue
                 seen = seen_logs.setdefault(log, _Seen())
                 if seen.end_offset != log.log_end_offset or seen.history != log.history:
                     _check(node_id, key, log, seen, lambda at=log_dir: _noted(disk, at))  # type: ignore[misc]
 
-    def _with_gaps(
-        self, node_id: int, log_dir: LogDirectory, *, is_changed: bool
-    ) -> list[tuple[TopicPartition, PartitionLog]]:
+    def _with_gaps(self, node_id: int, log_dir: LogDirectory) -> list[tuple[TopicPartition, PartitionLog]]:
         """The logs to check. Settings change seldom, so that not all logs are looked through after each event."""
-        known = self._logs.get((node_id, log_dir.path))
-        if known is None:
-            known = self._logs[node_id, log_dir.path] = _Logs()
-        is_due = self._events - known.looked_at >= _LOOK_EVERY
-        if not (is_changed or is_due) and len(known.all) == len(log_dir.logs) + len(log_dir.future_logs):
-            return known.with_gaps
+        known = self._logs.setdefault((node_id, log_dir.path), _Logs())
         now = [*log_dir.logs.values(), *log_dir.future_logs.values()]
-        if is_due or now != known.all:
+        if now != known.all or self._events - known.looked_at >= _LOOK_EVERY:
             known.all, known.looked_at = now, self._events
             every = (*log_dir.logs.items(), *log_dir.future_logs.items())
             known.with_gaps = [(key, log) for key, log in every if log.may_have_gaps]
