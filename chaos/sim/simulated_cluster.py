@@ -19,9 +19,11 @@ from ...controller.metadata.metadata_loader import MetadataLoader
 from ...log.manager.log_manager import LogManager
 from ...log.state.checkpoints import encode_uuid
 from ...raft.driver.raft_driver import metadata_log_dir
+from ...raft.replication.partition_raft_log import PartitionRaftLog
 from ...runtime.ports import Runtime
 from .faults.coordinator_loads import load_while_markers_are_sent
 from .faults.target_cluster import LOG_DIR
+from .invariants.answers.controller_answers import ControllerAnswers
 from .invariants.derived.compacted_logs import CompactedLogs
 from .invariants.derived.metadata_images import ImageChecker
 from .invariants.derived.noted_gaps import NotedGapsChecker
@@ -34,7 +36,7 @@ from .invariants.derived.snapshot_images import SnapshotChecker
 from .invariants.groups.group_checker import GroupChecker
 from .invariants.invariant_broken import InvariantBroken
 from .invariants.partition_invariants import PartitionChecker, PartitionKey
-from .invariants.quorum_invariants import QuorumChecker
+from .invariants.quorum_invariants import QuorumChecker, log_of
 from .invariants.steps.partition_steps import PartitionStepChecker
 from .invariants.steps.quorum_steps import QuorumStepChecker
 from .invariants.steps.replica_steps import ReplicaStepChecker
@@ -102,6 +104,7 @@ class SimulatedCluster:
         self._first_voters = self.voters[: config.first_voters]
         is_dynamic = bool(self._first_voters)
         self.quorum = QuorumChecker(self.voters, world.trace.note, lambda: world.now_s, is_dynamic=is_dynamic)
+        self._controller_answers = ControllerAnswers(self.quorum)
         self._min_isr: int = NodeConfig.from_properties(self.properties(self.brokers[0]))["min.insync.replicas"]
         is_verified = config.properties.get("transaction.partition.verification.enable") != "false"
         self.transactions = TransactionChecker(lambda: world.now_s, is_verified=is_verified)
@@ -137,6 +140,13 @@ class SimulatedCluster:
     def _on_connection(self, there: Pipe, back: Pipe) -> None:
         if there.source not in self._node_of and there.receiver.local[1] == BROKER_PORT:
             self.groups.answers.watch(there, back)
+        elif there.receiver.local[1] == CONTROLLER_PORT:
+            node_id = self._node_of[there.target]
+            self._controller_answers.watch(there, back, lambda: self._metadata_log(node_id))
+
+    def _metadata_log(self, node_id: int) -> PartitionRaftLog | None:
+        node = self.nodes.get(node_id)
+        return None if node is None or node.raft is None else log_of(node.raft)
 
     @property
     def bootstrap(self) -> str:
@@ -243,6 +253,7 @@ class SimulatedCluster:
         node_id = self._node_of[name]
         self._before_crash(node_id, power_loss=power_loss)
         self.quorum.forget(node_id)
+        self._controller_answers.forget()
         self.quorum_steps.forget(node_id)
         for checker in (self.replica_steps, self.partitions):
             checker.forget(node_id, power_loss=power_loss)
@@ -458,6 +469,7 @@ class SimulatedCluster:
         if node_id not in self._watched:
             self._watch(node_id)
         self.quorum.after_event(node_id)
+        self._controller_answers.check()
         self.quorum_steps.after_event(node_id)
         changed = self.replica_steps.after_event(node_id)
         self.partitions.after_event(node_id, changed)

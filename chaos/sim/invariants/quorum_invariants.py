@@ -66,6 +66,8 @@ class QuorumChecker:
         """`voters` are all controllers. If `is_dynamic`, the log says which of them vote (KIP-853)."""
         self.committed: dict[int, CommittedBatch] = {}
         self.committed_end = 0
+        self._epochs_before: dict[int, int] = {}
+        """The epochs of the committed batches, by the end offset of each."""
         self._voter_sets: list[tuple[int, VoterSet]] = []
         """The committed sets of voters, each with the end offset of its record's batch."""
         self.leaders: dict[int, int] = {}
@@ -141,7 +143,7 @@ class QuorumChecker:
             detail = f"node {node_id} cut its log to {end_offset}, below its high watermark {watched.high_watermark}"
             raise InvariantBroken("nothing committed is truncated", detail)
         if self._is_dynamic and end_offset < watched.end_offset:
-            check_voters(_log_of(watched), node_id)
+            check_voters(log_of(watched.driver), node_id)
         watched.end_offset = end_offset
         high_watermark = quorum.high_watermark.offset or 0
         if high_watermark != watched.high_watermark:
@@ -231,8 +233,12 @@ class QuorumChecker:
             detail = f"{key} is {'not ' if is_added else ''}in all sets since {since}: {self._voter_sets}"
             raise InvariantBroken("an answered change of the voters is committed", detail)
 
+    def committed_epoch_before(self, offset: int) -> int | None:
+        """The epoch of the committed batch that ends at this offset; None if none does."""
+        return self._epochs_before.get(offset)
+
     def _compare(self, watched: _WatchedNode, start: int, end: int, name: str) -> None:
-        log = _log_of(watched)
+        log = log_of(watched.driver)
         offset = max(start, log.start.end_offset)
         while offset < end:
             for batch in log.read_batches(offset, end, _READ_BYTES):
@@ -240,6 +246,7 @@ class QuorumChecker:
                 if known is None and batch.base_offset == self.committed_end:
                     self.committed[batch.base_offset] = batch
                     self.committed_end = batch.last_offset + 1
+                    self._epochs_before[self.committed_end] = batch.epoch
                     self._on_committed_voters(log.voters.voters_at(self.committed_end))
                 elif known != batch:
                     detail = f"node {watched.node_id} has {batch}, committed was {known}"
@@ -247,8 +254,9 @@ class QuorumChecker:
                 offset = batch.last_offset + 1
 
 
-def _log_of(watched: _WatchedNode) -> PartitionRaftLog:
-    log = watched.driver.quorum_state.log
+def log_of(driver: RaftDriver) -> PartitionRaftLog:
+    """The metadata log of a running node."""
+    log = driver.quorum_state.log
     if not isinstance(log, PartitionRaftLog):
         raise TypeError(f"a running node's quorum log is a partition log, not {type(log).__name__}")
     return log

@@ -59,6 +59,8 @@ class Pipe:
         """Whether it has the answers to fetches of the metadata log."""
         self.on_sent: Callable[[bytes], None] | None = None
         """Is called with what is written into it; it only looks."""
+        self.on_read: Callable[[bytes], None] | None = None
+        """Is called with what the receiving process is about to read; it only looks."""
         self._is_new = True
         self.sender: SimTransport
         self.receiver: SimTransport
@@ -389,16 +391,19 @@ class SimTransport(asyncio.Transport):
         size = self._network.read_size(min(len(self._inbox), _READ_BYTES))
         if isinstance(protocol, asyncio.BufferedProtocol):
             target = memoryview(protocol.get_buffer(size))
-            size = min(size, len(target))
-            target[:size] = self._inbox[:size]
-            del self._inbox[:size]
-            self.incoming.consumed(size)
-            protocol.buffer_updated(size)
+            data = self._take(min(size, len(target)))
+            target[: len(data)] = data
+            protocol.buffer_updated(len(data))
         elif isinstance(protocol, asyncio.Protocol):
-            data = bytes(self._inbox[:size])
-            del self._inbox[:size]
-            self.incoming.consumed(size)
-            protocol.data_received(data)
+            protocol.data_received(self._take(size))
+
+    def _take(self, size: int) -> bytes:
+        data = bytes(self._inbox[:size])
+        del self._inbox[:size]
+        self.incoming.consumed(size)
+        if self.incoming.on_read is not None:
+            self.incoming.on_read(data)
+        return data
 
 
 def _reset() -> ConnectionResetError:

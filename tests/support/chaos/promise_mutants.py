@@ -14,6 +14,8 @@ from raftwerk.broker.groups.classic.classic_group import ClassicGroup
 from raftwerk.broker.groups.consumer.consumer_group import ConsumerGroup
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.controller.partitions import alter_partition, reassignment
+from raftwerk.controller.quorum_controller import QuorumController
+from raftwerk.controller.term import PendingRequest, Term
 from raftwerk.isr.directories import log_dir_moves
 from raftwerk.isr.leader.isr_state import CommittedIsr, PendingExpandIsr
 from raftwerk.isr.leader.leader_state import LeaderState
@@ -50,12 +52,22 @@ ORIGINAL_MEASURE = log_cleaner.measure
 ORIGINAL_MAKE_LEADER = Replica.make_leader
 ORIGINAL_TRUNCATE = PartitionLog.truncate_to
 ORIGINAL_APPEND_AS_FOLLOWER = PartitionLog.append_as_follower
+ORIGINAL_MAKE_PART = QuorumController._make_part
 ORIGINAL_PUBLISH_SNAPSHOT = CommitPublisher._publish_snapshot
 
 
 def take_added_replicas_for_old_ones(partition: Any, target: tuple[int, ...]) -> Any:
     """The replicas that another reassignment is still adding count as those that are there."""
     return ORIGINAL_PLAN(partition._replace(adding_replicas=()), target)
+
+
+def answer_at_once_without_records(self: QuorumController, term: Term, pending: PendingRequest) -> bool:
+    offset = term.image.offset
+    has_more = ORIGINAL_MAKE_PART(self, term, pending)
+    waits = not has_more and bool(term.pending_responses) and not pending.future.done()
+    if waits and term.image.offset == offset and term.pending_responses[-1].future is pending.future:
+        pending.answer(term.pending_responses.pop().response)
+    return has_more
 
 
 def answer_before_the_commit(self: VoterChangeHandler, change: Any, voters: Any, now_ms: int) -> None:
@@ -264,6 +276,11 @@ PROMISE_MUTANTS = (
         "the high watermark of a log that is cut stays where it was",
         replacing(Partition, "on_truncated", lambda self, log_end_offset: None),
         ("unclean",),
+    ),
+    Mutant(
+        "a decision without records is answered before what it saw is committed",
+        replacing(QuorumController, "_make_part", answer_at_once_without_records),
+        ("leader-crash",),
     ),
     Mutant(
         "a reassignment that is asked for again forgets which replicas it adds",

@@ -11,17 +11,16 @@ is answered that was not committed").
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from .....broker.groups.classic.consumer_protocol import read_assignment
 from .....broker.groups.records.offset_and_classic_records import OffsetAndMetadata, OffsetKey
 from .....wire.api_keys import ApiKey
 from .....wire.codec import Struct, decode_request, decode_response
-from .....wire.errors import WireFormatError
-from .....wire.frames import parse_request_header, parse_response_header
+from .....wire.frames import RequestHeader, parse_response_header
 from .....wire.types import TopicPartition
 from ...kernel.transport import Pipe
-from ...replay.message_recorder import FrameSplitter
+from ..answers.answered_requests import AnsweredRequests
 from ..invariant_broken import InvariantBroken
 from .group_log import GroupLog, WrittenOffset
 
@@ -36,7 +35,6 @@ _ASKED = frozenset(
     }
 )
 _REMOVES = frozenset({ApiKey.OFFSET_DELETE, ApiKey.DELETE_GROUPS})
-_KEYS = {int(key).to_bytes(2, "big") for key in _ASKED | _REMOVES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +45,6 @@ class Asked:
     version: int
     request: Struct
     ends: Mapping[object, int]
-
-
-@dataclass(slots=True)
-class _Connection:
-    """One connection of a client with a broker."""
-
-    requests: FrameSplitter = field(default_factory=FrameSplitter)
-    responses: FrameSplitter = field(default_factory=FrameSplitter)
-    asked: dict[bytes, Asked] = field(default_factory=dict)
-    """By correlation id."""
 
 
 class GroupAnswers:
@@ -80,40 +68,28 @@ class GroupAnswers:
 
     def watch(self, there: Pipe, back: Pipe) -> None:
         """Watch a new connection: its requests and its responses."""
-        connection = _Connection()
-        there.on_sent = lambda data: self._on_requests(connection, data)
-        back.on_sent = lambda data: self._on_responses(connection, data)
+        requests = AnsweredRequests(_ASKED | _REMOVES, self._note, self._on_answered)
+        there.on_sent = requests.on_requests
+        back.on_sent = requests.on_responses
 
-    def _on_requests(self, connection: _Connection, data: bytes) -> None:
-        for frame, _ in connection.requests.feed(data):
-            if frame[:2] not in _KEYS:
-                continue
-            try:
-                header, body_at = parse_request_header(frame)
-                request = decode_request(header.api_key, header.api_version, frame, body_at)
-            except (WireFormatError, ValueError):
-                continue  # the broker says so
-            key = ApiKey(header.api_key)
-            if key in _REMOVES:
-                removed = request.groups_names if key is ApiKey.DELETE_GROUPS else [request.group_id]
-                self.removals_asked |= dict.fromkeys(removed)
-                continue
-            ends = {partition: log.end_offset for partition, log in self._logs.items()}
-            connection.asked[frame[4:8]] = Asked(key, header.api_version, request, ends)
-            if key is ApiKey.SYNC_GROUP and request.assignments:
-                self._note_plan(request)
+    def _note(self, header: RequestHeader, frame: bytes, body_at: int) -> Asked | None:
+        key, request = ApiKey(header.api_key), decode_request(header.api_key, header.api_version, frame, body_at)
+        if key in _REMOVES:
+            removed = request.groups_names if key is ApiKey.DELETE_GROUPS else [request.group_id]
+            self.removals_asked |= dict.fromkeys(removed)
+            return None
+        if key is ApiKey.SYNC_GROUP and request.assignments:
+            self._note_plan(request)
+        ends = {partition: log.end_offset for partition, log in self._logs.items()}
+        return Asked(key, header.api_version, request, ends)
 
     def _note_plan(self, request: Struct) -> None:
         plan = {one.member_id: bytes(one.assignment) for one in request.assignments}
         self._plans.setdefault((request.group_id, request.generation_id), []).append(plan)
 
-    def _on_responses(self, connection: _Connection, data: bytes) -> None:
-        for frame, _ in connection.responses.feed(data):
-            asked = connection.asked.pop(frame[:4], None)
-            if asked is not None:
-                _, body_at = parse_response_header(asked.api_key, asked.version, frame)
-                response = decode_response(asked.api_key, asked.version, frame, body_at)
-                self.answered.append((asked, response))
+    def _on_answered(self, asked: Asked, frame: bytes) -> None:
+        _, body_at = parse_response_header(asked.api_key, asked.version, frame)
+        self.answered.append((asked, decode_response(asked.api_key, asked.version, frame, body_at)))
 
     # ---------------------------------------------------------------- judgement
 

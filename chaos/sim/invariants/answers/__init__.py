@@ -1,0 +1,1 @@
+"""What nodes answer, found in the bytes of the simulated connections."""

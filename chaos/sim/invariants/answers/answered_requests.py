@@ -1,0 +1,54 @@
+"""Requests and their responses, found in the bytes of one simulated connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Generic, TypeVar
+
+from .....wire.api_keys import ApiKey
+from .....wire.errors import WireFormatError
+from .....wire.frames import RequestHeader, parse_request_header
+from ...replay.message_recorder import FrameSplitter
+
+_Noted = TypeVar("_Noted")
+
+
+class AnsweredRequests(Generic[_Noted]):
+    """The requests of one connection for some APIs, each with its response.
+
+    `note(header, frame, body_at)` gives what is to be kept of a request until its response; None when that does not
+    matter. `on_answered(noted, frame)` gets it with the response. Requests that cannot be read are passed over.
+    """
+
+    def __init__(
+        self,
+        api_keys: Collection[ApiKey],
+        note: Callable[[RequestHeader, bytes, int], _Noted | None],
+        on_answered: Callable[[_Noted, bytes], None],
+    ) -> None:
+        self._first_bytes = frozenset(int(key).to_bytes(2, "big") for key in api_keys)
+        self._note = note
+        self._on_answered = on_answered
+        self._requests, self._responses = FrameSplitter(), FrameSplitter()
+        self._noted: dict[bytes, _Noted] = {}
+        """By correlation id."""
+
+    def on_requests(self, data: bytes) -> None:
+        """These bytes were sent to the server, or read by it."""
+        for frame, _ in self._requests.feed(data):
+            if frame[:2] not in self._first_bytes:
+                continue
+            try:
+                header, body_at = parse_request_header(frame)
+                noted = self._note(header, frame, body_at)
+            except (WireFormatError, ValueError):
+                continue  # the server says so
+            if noted is not None:
+                self._noted[frame[4:8]] = noted
+
+    def on_responses(self, data: bytes) -> None:
+        """The server has sent these bytes."""
+        for frame, _ in self._responses.feed(data):
+            noted = self._noted.pop(frame[:4], None)
+            if noted is not None:
+                self._on_answered(noted, frame)

@@ -1,0 +1,160 @@
+"""What controllers answer, found in the bytes of the simulated connections.
+
+A decision sees the records of all decisions before it, committed or not. So its answer waits until these are committed,
+also when it has no records of its own: "what a controller has answered rests on committed metadata". Which records are
+there is looked up when the controller reads the request, and what is committed, by `QuorumChecker`, when it answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from .....broker.to_controller.controller_channel import has_error_code
+from .....raft.replication.partition_raft_log import PartitionRaftLog
+from .....wire.api_keys import ApiKey
+from .....wire.codec import Struct, decode_request, decode_response
+from .....wire.errors import ErrorCode
+from .....wire.frames import RequestHeader, parse_request_header, parse_response_header
+from ...kernel.transport import Pipe
+from ..invariant_broken import InvariantBroken
+from .answered_requests import AnsweredRequests
+
+_READ_BYTES = 1 << 20
+_DECIDED = frozenset(
+    {
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.CREATE_ACLS,
+        ApiKey.DELETE_ACLS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        ApiKey.ALTER_PARTITION,
+        ApiKey.UPDATE_FEATURES,
+        ApiKey.BROKER_REGISTRATION,
+        ApiKey.BROKER_HEARTBEAT,
+        ApiKey.UNREGISTER_BROKER,
+        ApiKey.ALLOCATE_PRODUCER_IDS,
+        ApiKey.CONTROLLER_REGISTRATION,
+        ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+    }
+)
+"""The APIs whose requests the active controller decides."""
+_UNDECIDED = (
+    ErrorCode.NOT_CONTROLLER,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.SECURITY_DISABLED,
+    ErrorCode.UNSUPPORTED_VERSION,
+)
+"""An answer with one of these errors was given before anything was decided."""
+
+
+class CommittedMetadata(Protocol):
+    """What is committed, as `QuorumChecker` knows it."""
+
+    @property
+    def committed_end(self) -> int:
+        """The end offset of what is committed."""
+        ...
+
+    def committed_epoch_before(self, offset: int) -> int | None:
+        """The epoch of the committed batch that ends there; None if none does."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A request, and the newest record that is not committed when its controller reads it."""
+
+    header: RequestHeader
+    inner: RequestHeader | None
+    """Of the client's request, when a broker forwards one."""
+    end_offset: int
+    epoch: int
+
+
+class ControllerAnswers:
+    """Watches the connections to controllers, and judges the answers by what is committed."""
+
+    def __init__(self, committed: CommittedMetadata) -> None:
+        self._committed = committed
+        self._answered: list[tuple[_Seen, bytes]] = []
+        """What was answered and is not judged yet."""
+
+    def watch(self, there: Pipe, back: Pipe, log: Callable[[], PartitionRaftLog | None]) -> None:
+        """Watch a new connection: its requests and its responses. `log` gives the metadata log of the controller."""
+        requests = AnsweredRequests(
+            _DECIDED | {ApiKey.ENVELOPE},
+            lambda header, frame, body_at: self._see(log(), header, frame, body_at),
+            lambda seen, frame: self._answered.append((seen, frame)),
+        )
+        there.on_read = requests.on_requests
+        back.on_sent = requests.on_responses
+
+    def _see(self, log: PartitionRaftLog | None, header: RequestHeader, frame: bytes, body_at: int) -> _Seen | None:
+        newest = None if log is None else self._newest_uncommitted(log)
+        if newest is None:
+            return None
+        inner = None
+        if header.api_key == ApiKey.ENVELOPE:
+            request = decode_request(header.api_key, header.api_version, frame, body_at)
+            inner, _ = parse_request_header(request.request_data)
+            if inner.api_key not in _DECIDED:
+                return None
+        return _Seen(header, inner, *newest)
+
+    def _newest_uncommitted(self, log: PartitionRaftLog) -> tuple[int, int] | None:
+        """The end offset and epoch of the last batch with records of metadata; None when all of them are committed."""
+        offset, newest = max(self._committed.committed_end, log.start.end_offset), None
+        while offset < log.end_offset:
+            for batch in log.read_batches(offset, log.end_offset, _READ_BYTES):
+                offset = batch.last_offset + 1
+                if batch.records:
+                    newest = offset, batch.epoch
+        return newest
+
+    # ---------------------------------------------------------------- judgement
+
+    def forget(self) -> None:
+        """A process has ended in the midst of an event: what it has just answered is not judged."""
+        self._answered.clear()
+
+    def check(self) -> None:
+        """Judge what was answered in the event that has just run. Raises `InvariantBroken`."""
+        answered, self._answered = self._answered, []
+        for seen, frame in answered:
+            if self._committed.committed_epoch_before(seen.end_offset) == seen.epoch:
+                continue
+            answer = _answer(seen, frame)
+            if answer is not None and not any(has_error_code(answer, code) for code in _UNDECIDED):
+                header = seen.inner or seen.header
+                detail = (
+                    f"{ApiKey(header.api_key).name}: {answer.to_dict()}; records up to {seen.end_offset} of epoch "
+                    f"{seen.epoch} were there, committed is {self._committed.committed_end}"
+                )
+                raise InvariantBroken("what a controller has answered rests on committed metadata", detail)
+
+
+def _answer(seen: _Seen, frame: bytes) -> Struct | None:
+    """The answer to who has asked first; None when the controller has not taken what was forwarded to it."""
+    header, body = seen.header, frame
+    _, body_at = parse_response_header(header.api_key, header.api_version, body)
+    answer = decode_response(header.api_key, header.api_version, body, body_at)
+    if seen.inner is None:
+        return answer
+    if answer.error_code or answer.response_data is None:
+        return None
+    header, body = seen.inner, bytes(answer.response_data)
+    _, body_at = parse_response_header(header.api_key, header.api_version, body)
+    return decode_response(header.api_key, header.api_version, body, body_at)
