@@ -5,6 +5,8 @@ begun. It must be refused then, by the epoch of the member or the generation of 
 
 "stalled-metadata": a node hears everything but the metadata log, while partitions elect leaders. So a broker leads on
 that has missed the epoch of another leader. "kept-metadata": a controller appends records that no other node gets.
+"skipped-metadata": a node gets no metadata until what it lacks is in a snapshot alone, while topics, quotas, settings
+and registrations of brokers come and go.
 
 "unclean": acked records may be lost where an unclean election is on record, and only those that the elected replica did
 not have. "retention": logs lose their beginnings by size or by time, and nothing else.
@@ -24,6 +26,7 @@ from .scenario import Scenario
 from .workloads.compacted_topic import SETTINGS as KEYS_SETTINGS
 from .workloads.deletion.deleted_records import SETTINGS as TRIM_SETTINGS
 from .workloads.groups.consumer_groups import SETTINGS as GROUP_SETTINGS
+from .workloads.quota_changes import SETTINGS as QUOTA_SETTINGS
 
 _NODES = ("controller", "n1", "n2", "n3", "c101", "c102", "c103")
 
@@ -87,6 +90,21 @@ RARE_SCENARIOS = (
         mean_duration_s=0.5,
         workloads=("elections", "churn", "min isr"),
         drawn_properties=METADATA_SNAPSHOTS,
+    ),
+    Scenario(
+        "skipped-metadata",
+        "nodes get no metadata for so long that they go on from a snapshot; quotas and registrations go meanwhile",
+        kinds=(*(FaultKind.STALLED_METADATA,) * 4, FaultKind.PAUSE, FaultKind.CUT, FaultKind.KILL),
+        targets=_NODES,
+        shapes=((3, 0), (3, 3)),
+        mean_gap_s=0.6,
+        mean_duration_s=1.5,
+        workloads=("churn", "quotas", "min isr", "unregistrations"),
+        properties={
+            **QUOTA_SETTINGS,
+            "metadata.log.max.record.bytes.between.snapshots": "500",
+            "metadata.max.retention.bytes": "0",
+        },
     ),
     Scenario(
         "unclean",

@@ -25,6 +25,7 @@ from .faults.coordinator_loads import load_while_markers_are_sent
 from .faults.target_cluster import LOG_DIR
 from .invariants.answers.controller_answers import ControllerAnswers
 from .invariants.derived.compacted_logs import CompactedLogs
+from .invariants.derived.metadata_changes import MetadataChangeChecker
 from .invariants.derived.metadata_images import ImageChecker
 from .invariants.derived.noted_gaps import NotedGapsChecker
 from .invariants.derived.producer_ids import ProducerIdChecker
@@ -110,7 +111,7 @@ class SimulatedCluster:
         self.transactions = TransactionChecker(lambda: world.now_s, is_verified=is_verified)
         self.partitions = PartitionChecker(world.trace.note, self._min_isr, self.transactions)
         self._images, self._producer_ids = ImageChecker(), ProducerIdChecker()
-        self._snapshots = SnapshotChecker(self._images)
+        self._snapshots, self._changes = SnapshotChecker(self._images), MetadataChangeChecker(self._images)
         self._recovery_points, self._compacted = RecoveryPointChecker(), CompactedLogs()
         self._recovered_logs, self._noted_gaps = RecoveryChecker(), NotedGapsChecker()
         self.groups = self._group_checker()
@@ -486,7 +487,10 @@ class SimulatedCluster:
         if node.loader is not None:
             if node.raft is not None and not node.raft.failure.done():
                 self._snapshots.after_event(node_id, node.loader, node.raft, disk)
-            if self._images.after_event(node_id, node.loader) and node.replica_manager is not None:
+            has_changed = self._images.after_event(node_id, node.loader)
+            if has_changed:
+                self._changes.after_metadata(node_id)
+            if has_changed and node.replica_manager is not None:
                 check_minimum(node_id, node.replica_manager, node.loader.image, self._min_isr)
                 if node.broker is not None:
                     check_coordinators(node_id, node.broker, node.loader.image)
@@ -542,6 +546,7 @@ class SimulatedCluster:
         disk = self.world.hosts[_host_name(node_id)].disk
         for checker in (self.quorum, self.quorum_steps):
             checker.watch(node_id, node.raft, disk, metadata_log_dir(LOG_DIR))
+        self._changes.watch(node_id, node.loader)
         if node.replica_manager is not None:
             directory, unclean = metadata_log_dir(LOG_DIR), self.partitions.unclean
             read_metadata = lambda end_offset: unclean.read(disk, directory, end_offset)  # noqa: E731

@@ -91,6 +91,7 @@ SEEDS = {
     "late-commits": 5,
     "stalled-metadata": 3,
     "kept-metadata": 3,
+    "skipped-metadata": 5,
     "unclean": 3,
     "retention": 4,
     "lying-disk": 3,

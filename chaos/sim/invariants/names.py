@@ -46,6 +46,7 @@ CHECKED_IN_EVERY_RUN: Mapping[str, tuple[str, ...]] = {
     ),
     "what nodes make of the metadata": (
         "nodes have the same metadata at the same offset",
+        "a node is told of all that has changed in its metadata",
         "the voters of a node are those of its log",
         "no producer id is given to two brokers",
         "a leader goes by the min.insync.replicas of the metadata",

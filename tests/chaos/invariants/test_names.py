@@ -19,6 +19,7 @@ MODULES = {
     ),
     "what nodes make of the metadata": (
         "derived/compacted_logs",
+        "derived/metadata_changes",
         "derived/metadata_images",
         "derived/noted_gaps",
         "derived/producer_ids",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from support.chaos.transaction_mutants import TRANSACTION_MUTANTS
 from raftwerk.broker.groups.classic.classic_group import ClassicGroup
 from raftwerk.broker.groups.consumer.consumer_group import ConsumerGroup
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
+from raftwerk.controller.metadata import metadata_snapshot
 from raftwerk.controller.partitions import alter_partition, reassignment
 from raftwerk.controller.quorum_controller import QuorumController
 from raftwerk.controller.term import PendingRequest, Term
@@ -59,6 +61,11 @@ ORIGINAL_PUBLISH_SNAPSHOT = CommitPublisher._publish_snapshot
 def take_added_replicas_for_old_ones(partition: Any, target: tuple[int, ...]) -> Any:
     """The replicas that another reassignment is still adding count as those that are there."""
     return ORIGINAL_PLAN(partition._replace(adding_replicas=()), target)
+
+
+def tell_of_what_is_there(old: Mapping[Any, Any], new: Mapping[Any, Any]) -> dict[Any, None]:
+    """What a snapshot does not have any more is not told to the parts of the node that loads it."""
+    return {key: None for key in new if old.get(key) != new[key]}
 
 
 def answer_at_once_without_records(self: QuorumController, term: Term, pending: PendingRequest) -> bool:
@@ -276,6 +283,11 @@ PROMISE_MUTANTS = (
         "the high watermark of a log that is cut stays where it was",
         replacing(Partition, "on_truncated", lambda self, log_end_offset: None),
         ("unclean",),
+    ),
+    Mutant(
+        "a node that loads a snapshot is not told of what is gone",
+        replacing(metadata_snapshot, "_changed", tell_of_what_is_there),
+        ("skipped-metadata",),
     ),
     Mutant(
         "a decision without records is answered before what it saw is committed",
