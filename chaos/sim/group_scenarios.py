@@ -4,6 +4,9 @@
 replica is elected that has records which nobody can commit for longer than a coordinator waits at a time. In both,
 clients go on asking every broker for offsets, and none may be answered what is old or not committed.
 
+"loading-coordinators": other brokers become the coordinators of groups while transactions that commit offsets end, so
+that markers reach coordinators that are still loading.
+
 "slow-assignments": members come and go, in either protocol, faster than the assignments of their group get to the log.
 """
 
@@ -12,6 +15,7 @@ from __future__ import annotations
 from .faults.fault import FaultKind
 from .scenario import Scenario
 from .workloads.groups.hasty_group import SETTINGS as HASTY_GROUP_SETTINGS
+from .workloads.transactions.transactional_writers import SETTINGS as TRANSACTION_SETTINGS
 
 _SHORT_TIMES = {
     "replica.lag.time.max.ms": "600",
@@ -34,6 +38,17 @@ GROUP_SCENARIOS = (
         one_at_a_time=True,
         workloads=("offset register",),
         properties={**_SHORT_TIMES, "offsets.topic.num.partitions": "1"},
+    ),
+    Scenario(
+        "loading-coordinators",
+        "transactions that commit offsets end while other brokers become the coordinators of groups; segments are late",
+        kinds=(*(FaultKind.LATE_LINK,) * 3, FaultKind.SLOW_LINK, FaultKind.SLOW_DISK),
+        targets=("coordinator", "n1", "n2", "n3"),
+        mean_gap_s=0.25,
+        mean_duration_s=1.0,
+        workloads=("read-process-write", "mixed commits", "group coordinator elections"),
+        properties=TRANSACTION_SETTINGS,
+        has_slow_loads=True,
     ),
     Scenario(
         "slow-assignments",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gc
 import traceback
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
+from ...broker.groups.group_config import OFFSETS_TOPIC
 from ...broker.transactions.transaction_config import TRANSACTION_TOPIC
 from ...cluster.client.admin_client import AdminClient, NewTopic
 from ...cluster.client.cluster_client import ClusterClient
@@ -20,7 +21,7 @@ from .faults.target_cluster import LOG_DIR
 from .invariants.client_invariants import History, check_history
 from .invariants.invariant_broken import InvariantBroken
 from .kernel.clock import SimClock
-from .kernel.drawn_constants import small_snapshot_batches
+from .kernel.drawn_constants import slow_coordinator_loads, small_snapshot_batches
 from .kernel.event_loop import ProcessLoop, SimulationError
 from .kernel.world import World
 from .scenario import Scenario
@@ -134,11 +135,15 @@ class Run:
             "log.index.interval.bytes": "200",
         }
 
-    def _drawn_constants(self) -> AbstractContextManager[None]:
-        """Where metadata snapshots are often made, they may have many batches."""
-        if not self.scenario.has_many_snapshots:
-            return nullcontext()
-        return small_snapshot_batches(self.world.rng_for("snapshot batches"))
+    @contextmanager
+    def _drawn_constants(self) -> Iterator[None]:
+        """Metadata snapshots that are often made may have many batches, and loads of coordinators many steps."""
+        with ExitStack() as drawn:
+            if self.scenario.has_many_snapshots:
+                drawn.enter_context(small_snapshot_batches(self.world.rng_for("snapshot batches")))
+            if self.scenario.has_slow_loads:
+                drawn.enter_context(slow_coordinator_loads(self.world.rng_for("slow loads")))
+            yield
 
     def _without_acl(self) -> dict[str, str]:
         """With an authorizer: what holds for resources without an access control list."""
@@ -354,6 +359,9 @@ class Run:
             ),
             "coordinator elections": lambda: PreferredLeaderChanges(
                 context("coordinator elections", TRANSACTION_TOPIC), cluster.brokers
+            ),
+            "group coordinator elections": lambda: PreferredLeaderChanges(
+                context("group coordinator elections", OFFSETS_TOPIC), cluster.brokers
             ),
             AccessChanges.name: lambda: AccessChanges(
                 context("access"), cluster, without_acl=allows_without_acl(self.world.rng_for("without acl"))

@@ -109,6 +109,7 @@ SEEDS = {
     "cancelled-moves": 5,
     "unregistered": 5,
     "lone-coordinators": 5,
+    "loading-coordinators": 5,
     "slow-assignments": 5,
 }
 """How many seeds of each scenario; more of those that are cheap."""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
+from ....broker.coordinators import coordinator_loader
 from ....controller.metadata import metadata_snapshot
 
 _RECORDS_A_BATCH = (1, 1, metadata_snapshot.RECORDS_A_BATCH)
+_RECORDS_A_STEP = (1, 4)
+_STEP_S = (0.002, 0.006, 0.02)
 
 
 @contextmanager
@@ -20,3 +25,24 @@ def small_snapshot_batches(rng: random.Random) -> Iterator[None]:
         yield
     finally:
         metadata_snapshot.RECORDS_A_BATCH = usual
+
+
+@contextmanager
+def slow_coordinator_loads(rng: random.Random) -> Iterator[None]:
+    """Until it is left, coordinators load few records in a step, and a step takes as long as the generator draws.
+
+    So a load of a run's few records takes as long as one of many records, and requests arrive meanwhile.
+    """
+    usual_records, usual_step = coordinator_loader.RECORDS_PER_STEP, coordinator_loader.CoordinatorLoader.step
+    step_s = rng.choice(_STEP_S)
+
+    def step(loader: coordinator_loader.CoordinatorLoader[Any]) -> None:
+        asyncio.get_running_loop().call_later(step_s, usual_step, loader)
+
+    coordinator_loader.RECORDS_PER_STEP = rng.choice(_RECORDS_A_STEP)
+    coordinator_loader.CoordinatorLoader.step = step  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        coordinator_loader.RECORDS_PER_STEP = usual_records
+        coordinator_loader.CoordinatorLoader.step = usual_step  # type: ignore[method-assign]

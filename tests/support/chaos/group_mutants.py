@@ -10,14 +10,18 @@ from support.chaos.mutants import Mutant, replacing
 
 from raftwerk.broker.groups.classic.classic_group import ClassicGroup
 from raftwerk.broker.groups.classic.classic_group_members import ClassicGroupState
+from raftwerk.broker.groups.group_config import OFFSETS_TOPIC
+from raftwerk.broker.groups.group_coordinator import GroupCoordinator
 from raftwerk.broker.groups.pending_transactional_offsets import PendingTransactionalOffsets
 from raftwerk.isr.leader.read_confirmations import ReadConfirmations
+from raftwerk.isr.leader.transaction_markers import TransactionMarker
 from raftwerk.isr.purgatory.delayed_operations import DelayedOperations
 from raftwerk.isr.replica import Replica
 from raftwerk.wire.types import TopicPartition
 
 ORIGINAL_ADD_ALL = PendingTransactionalOffsets.add_all
 ORIGINAL_ON_WRITTEN = ClassicGroup._on_assignment_written
+ORIGINAL_WRITE_MARKER = GroupCoordinator.write_marker
 ORIGINAL_WHEN_COMMITTED = DelayedOperations.when_committed
 
 
@@ -54,7 +58,29 @@ def take_any_assignment(self: ClassicGroup, tag: Any, error: Any, now_ms: int, w
     ORIGINAL_ON_WRITTEN(self, tag, error, now_ms, wall_ms)
 
 
+def take_markers_while_it_loads(
+    self: GroupCoordinator, partition: int, marker: TransactionMarker, timeout_ms: int, done: Any
+) -> None:
+    """The end of a transaction is told to a coordinator that has not read the transaction's offsets yet."""
+    shard = self.partitions.shards.get(partition)
+    if shard is None or not shard.is_loading:
+        ORIGINAL_WRITE_MARKER(self, partition, marker, timeout_ms, done)
+        return
+
+    def committed(_: Any) -> None:
+        if self.partitions.is_current(shard):
+            shard.end_transaction(marker.producer_id, is_committed=marker.is_commit)
+
+    entry = TopicPartition(OFFSETS_TOPIC, partition), marker
+    self._replicas.write_markers(timeout_ms, [entry], lambda codes: done(codes[0]), committed)
+
+
 GROUP_MUTANTS = (
+    Mutant(
+        "a coordinator of groups that loads takes markers",
+        replacing(GroupCoordinator, "write_marker", take_markers_while_it_loads),
+        ("loading-coordinators",),
+    ),
     Mutant(
         "eligible leader replicas do not confirm reads",
         replacing(ReadConfirmations, "_candidates", ask_the_isr_alone),
