@@ -40,7 +40,7 @@ def slow_coordinator_loads(rng: random.Random) -> Iterator[None]:
         asyncio.get_running_loop().call_later(step_s, usual_step, loader)
 
     coordinator_loader.RECORDS_PER_STEP = rng.choice(_RECORDS_A_STEP)
-    coordinator_loader.CoordinatorLoader.step = step  # type: ignore[method-assign]
+    coordinator_loader.CoordinatorLoader.step = step  # type: ignore[assignment, method-assign]
     try:
         yield
     finally:
