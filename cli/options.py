@@ -112,7 +112,7 @@ def run_client(coroutine: Coroutine[Any, Any, T], on_interrupt: Callable[[], Non
 
     Ctrl-C ends it with exit code 130, also while an error is explained; `on_interrupt` prints what was done by then.
     """
-    interrupt = Interrupt()
+    interrupt = Interrupt(until_it_runs=True)
     try:
         with _errors_told():
             return asyncio.run(interrupt.cancels(coroutine))

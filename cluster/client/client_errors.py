@@ -33,6 +33,8 @@ _RETRIABLE = frozenset(
     }
 )
 
+QUORUM_APIS = frozenset({ApiKey.DESCRIBE_QUORUM, ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER})
+"""What a client may also ask of a controller's own listener (KIP-919)."""
 CONTROLLER_APIS = frozenset(
     {
         ApiKey.INIT_PRODUCER_ID,

@@ -28,6 +28,7 @@ from .access.needed_rights import Asked
 from .client_errors import (
     CONTROLLER_APIS,
     NO_LEADER,
+    QUORUM_APIS,
     Address,
     NoControllerError,
     NotLoggedInError,
@@ -427,8 +428,9 @@ class ClusterClient:
         if not is_open and is_broker_checked((host, port)):
             return  # it has just answered
         served = await served_apis(connection, timeout_s)
-        if api not in served and ApiKey.METADATA not in served and ApiKey.DESCRIBE_QUORUM in served:
-            raise ControllerListenerError
+        is_controller = ApiKey.METADATA not in served and ApiKey.DESCRIBE_QUORUM in served
+        if is_controller and not (api in QUORUM_APIS and api in served):
+            raise ControllerListenerError  # a topic would be made there, and not be found then
 
     async def request_node(
         self,

@@ -415,6 +415,7 @@ class Consumer:
         view = memoryview(row.records)
         try:
             for position, header in iter_headers(view, allow_partial_tail=True):
+                self._check_place(partition, header, row.high_watermark)
                 if header.base_offset >= end:
                     self.positions[partition] = max(self.positions[partition], header.base_offset)
                     return
@@ -426,6 +427,15 @@ class Consumer:
                 raise CorruptBatchError(ErrorCode.CORRUPT_MESSAGE, "it is longer than what there is of it")
         except CorruptBatchError as error:
             raise self._damaged(partition, error) from error
+
+    def _check_place(self, partition: int, header: BatchHeader, high_watermark: int) -> None:
+        """The CRC of a batch does not cover its base offset: a wrong one would hide its records, or those behind it.
+
+        Raises `CorruptBatchError` for a batch that no broker can mean to send.
+        """
+        if header.next_offset <= self.positions[partition] or header.base_offset >= high_watermark >= 0:
+            told = f"by its header its offsets are {header.base_offset} to {header.last_offset}"
+            raise CorruptBatchError(ErrorCode.CORRUPT_MESSAGE, told)
 
     def _records_of(
         self, partition: int, batch: memoryview, header: BatchHeader, aborted: AbortedTransactions, end: float

@@ -304,7 +304,8 @@ def _mending(path: str, damaged: Iterable[TopicPartition], node: LocalNode | Non
     if is_mendable:
         directories = shlex.join(os.path.join(path, str(tp)) for tp in damaged)
         return (
-            "the node mends them from the sound replicas while it runs; if that does not happen, let it fetch them "
+            "the node mends them from the sound replicas while it runs, checks what follows in the log, and is in sync "
+            "again then; its log tells of each step; if that does not happen, let it fetch them "
             f"again: {node.around(f'rm -r {directories}')}"
         )
     repair = node.around(f"raftwerk log repair {shlex.quote(path)} --execute")

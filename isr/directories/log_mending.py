@@ -121,7 +121,8 @@ class LogMending:
                     self._in_vain[replica.topic_partition] = damage
                     return
                 scrubber = self._logs.scrubber
-                found = None if scrubber is None else await scrubber.check(replica.topic_partition)
+                mended_at = damage.segment_base_offset
+                found = None if scrubber is None else await scrubber.check(replica.topic_partition, mended_at=mended_at)
                 self._damaged.pop(replica.topic_partition, None)  # the check has reported it, and it is dealt with here
                 if found is None or replica.log is not log:
                     return

@@ -29,6 +29,8 @@ from ..segment.segment import LOG_SUFFIX, Segment, segment_path
 from .log_manager_config import ScrubberConfig
 
 _WINDOW_BYTES = 64 * 1024
+_PACE_AFTER_MENDING = 16
+"""A log that was mended is checked so much faster, since its replica stays out of the ISR until it is."""
 _logger = logging.getLogger(__name__)
 
 
@@ -54,9 +56,12 @@ class ScrubberHost(Protocol):
         ...
 
 
-def find_damage(log: PartitionLog) -> Work[Damage | None]:
-    """Check every batch of a log. None when all are sound, or the log was truncated or closed meanwhile. `OSError`."""
-    history, offset = log.history, log.log_start_offset
+def find_damage(log: PartitionLog, from_offset: int = 0) -> Work[Damage | None]:
+    """Check every batch of a log, or of its segments from the one with this offset on; what is damaged first.
+
+    None when all are sound, or the log was truncated or closed meanwhile. Raises `OSError`.
+    """
+    history, offset = log.history, max(log.log_start_offset, from_offset)
     while True:
         segment = next((one for one in log.segments if one.next_offset > offset), None)
         if segment is None:
@@ -181,8 +186,11 @@ class LogScrubber:
                 await self.check(tp)
             await asyncio.sleep(self._config.interval_ms / 1000)
 
-    async def check(self, tp: TopicPartition) -> Damage | None:
-        """Check one partition's log, and note whether it is damaged."""
+    async def check(self, tp: TopicPartition, *, mended_at: int | None = None) -> Damage | None:
+        """Check one partition's log, and note whether it is damaged.
+
+        With `mended_at`, the segment there was damaged first and is mended: only it and what follows is checked.
+        """
         log = self._host.logs.get(tp)
         if log is None or log.is_failed:
             self._note_sound(tp)
@@ -191,7 +199,11 @@ class LogScrubber:
             return self.damaged.get(tp)
         history = log.history
         try:
-            found = await run_in_steps(find_damage(log), self._disk, self._pause_s)
+            found = await run_in_steps(
+                find_damage(log, mended_at or 0),
+                self._disk,
+                lambda step: self._pause_s(step, 1 if mended_at is None else _PACE_AFTER_MENDING),
+            )
         except OSError as error:
             _logger.error("%s cannot be checked: %s", tp, error)
             return self.damaged.get(tp)
@@ -201,9 +213,9 @@ class LogScrubber:
             self._note_sound(tp)
         return found
 
-    def _pause_s(self, step: Step) -> float | None:
+    def _pause_s(self, step: Step, pace: int) -> float | None:
         self.checked_bytes += step.done_bytes
-        return step.done_bytes / self._config.io_bytes_per_s
+        return step.done_bytes / (pace * self._config.io_bytes_per_s)
 
     def _note_sound(self, tp: TopicPartition) -> None:
         if self.damaged.pop(tp, None) is not None:

@@ -105,6 +105,22 @@ def test_a_batch_that_is_longer_than_its_bytes_is_damaged() -> None:
         consumed(cluster, READ_UNCOMMITTED, offset=1)
 
 
+@pytest.mark.parametrize("offset", [0, 1 << 40], ids=["before", "behind the end"])
+def test_a_batch_that_is_out_of_its_place_is_damaged(offset: int) -> None:
+    """The CRC does not cover the base offset: its records would be left out, or all that follow."""
+    displaced = offset.to_bytes(8, "big") + batch(2, b"value")[8:]
+    cluster = OnePartition([batch(0, b"a", b"b") + displaced, batch(3, b"c")])
+
+    async def run() -> None:
+        consumer = Consumer(cluster, "t")
+        await consumer.start(at=1)
+        assert [one.record.value for one in await consumer.poll()] == [b"b"]
+        await consumer.poll()
+
+    with pytest.raises(ClientError, match=r"t-0: the batch at offset 2 is damaged in the log of node .: by its header"):
+        asyncio.run(run())
+
+
 def test_an_offset_up_to_the_end_is_there() -> None:
     consumer = Consumer(OnePartition([batch(3, b"a", b"b", b"c")], first=3), "t")
     for offset in (3, 5, 6):

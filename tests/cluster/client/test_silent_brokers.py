@@ -110,6 +110,15 @@ def test_a_controllers_listener_is_named(cluster: TestCluster) -> None:
         asyncio.run(ask(str(at)))
 
 
+def test_a_controllers_listener_carries_out_nothing(cluster: TestCluster) -> None:
+    """It would create the topic, and the client, which asks for it next, would say that it is not there."""
+    at = str(cluster.plan.nodes[0].controller_address)
+    for command in ("create", "delete"):
+        told = fails(1, "topics", command, "meant-for-a-broker", "-b", at)
+        assert f"{at} is the listener of a controller: name that of a broker" in told
+    assert "meant-for-a-broker" not in [topic.name for topic in asyncio.run(ask(cluster.bootstrap_servers)).topics]
+
+
 def test_a_controller_that_is_named_for_a_broker_does_not_stand_for_the_quorum() -> None:
     """It answers, but knows the quorum only while it leads; a broker asks the leader."""
     with TestCluster.start(3) as cluster:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,35 @@ def test_produce_does_not_wait_for_enter(bootstrap: str, topic: str) -> None:
         terminal.press(CTRL_C)
         assert terminal.wait(15) == 130
     assert "2 records acked" in terminal.shown and "Traceback" not in terminal.shown
+
+
+def test_a_signal_before_the_event_loop_runs_waits_for_it() -> None:
+    """KeyboardInterrupt there would leave the command's coroutine without a start, and Python warns of that."""
+    began: list[None] = []
+
+    async def work() -> None:
+        began.append(None)
+
+    interrupt = Interrupt(until_it_runs=True)
+    try:
+        signal.raise_signal(signal.SIGINT)
+        with warnings.catch_warnings(), pytest.raises(asyncio.CancelledError):
+            warnings.simplefilter("error")
+            asyncio.run(interrupt.cancels(work()))
+        assert interrupt.has_come and not began
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def test_a_signal_while_nothing_runs_ends_at_once() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    interrupt = Interrupt(until_it_runs=True)
+    asyncio.run(interrupt.cancels(asyncio.sleep(0)))
+    for one in (interrupt, Interrupt()):
+        signal.signal(signal.SIGINT, one._on_signal)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("command", ["produce", "consume"])

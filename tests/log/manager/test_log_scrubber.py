@@ -214,6 +214,10 @@ def test_a_check_takes_as_long_as_its_bytes_may() -> None:
         began_s = loop.time()
         assert await manager.scrubber.check(TP) is None
         assert loop.time() - began_s == pytest.approx(log.size_bytes / 500, rel=0.2)
+        began_s, from_there = loop.time(), log.segments[1:]
+        assert await manager.scrubber.check(TP, mended_at=from_there[0].base_offset) is None
+        size_bytes = sum(one.size_bytes for one in from_there)
+        assert loop.time() - began_s == pytest.approx(size_bytes / 8_000, rel=0.2), "in a hurry, and only from there on"
         manager.shutdown()
 
     ProcessLoop(Scheduler(), "test").run_until_complete(main())

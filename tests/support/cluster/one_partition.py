@@ -53,6 +53,7 @@ class OnePartition(ClusterClient):
             {
                 "partition_index": 0,
                 "error_code": 0,
+                "high_watermark": read_header(self.batches[-1]).next_offset,
                 "records": b"".join(found) + self._tail,
                 "aborted_transactions": self._aborted if fields["isolation_level"] else None,
             }
