@@ -42,9 +42,11 @@ from .client_errors import (
     partitions_text,
 )
 from .peer_protocol import (
+    CONTROLLER_LISTENER,
     WAITS_FOR_CONTROLLER,
     ControllerListenerError,
     UnknownBrokerError,
+    is_controller_listener,
     login_way_out,
     no_answer_reason,
     served_apis,
@@ -374,7 +376,9 @@ class ClusterClient:
             raise OtherClusterError(reasons, of_other)
         if ways_out:
             raise (WrongCredentialsError if are_wrong else NotLoggedInError)(reasons, next(iter(ways_out.values())))
-        raise (NoControllerError if is_waiting else UnreachableError)(reasons, silent=silent, closing=closing)
+        error_type = NoControllerError if is_waiting else UnreachableError
+        is_explained = set(reasons.values()) == {CONTROLLER_LISTENER}
+        raise error_type(reasons, silent=silent, closing=closing, is_explained=is_explained)
 
     async def _still_answers(self, host: str, port: int) -> bool:
         """Whether a peer that did not answer a request in time still answers others."""
@@ -428,8 +432,7 @@ class ClusterClient:
         if not is_open and is_broker_checked((host, port)):
             return  # it has just answered
         served = await served_apis(connection, timeout_s)
-        is_controller = ApiKey.METADATA not in served and ApiKey.DESCRIBE_QUORUM in served
-        if is_controller and not (api in QUORUM_APIS and api in served):
+        if is_controller_listener(served) and not (api in QUORUM_APIS and api in served):
             raise ControllerListenerError  # a topic would be made there, and not be found then
 
     async def request_node(

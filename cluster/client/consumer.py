@@ -405,6 +405,8 @@ class Consumer:
         partition: int = row.partition_index
         if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             raise OffsetOutOfRangeError(self.topic, partition, self.positions[partition])
+        if row.error_code == ErrorCode.CORRUPT_MESSAGE:
+            raise self._damaged(partition, "the node cannot read it")
         if row.error_code and not is_retriable(row.error_code):
             raise RefusedError(row.error_code, f"{self.topic}-{partition}", asked=self._asked)
         if not row.records:
@@ -426,7 +428,7 @@ class Consumer:
             if self.positions[partition] == wanted:  # the first batch of an answer is a whole one
                 raise CorruptBatchError(ErrorCode.CORRUPT_MESSAGE, "it is longer than what there is of it")
         except CorruptBatchError as error:
-            raise self._damaged(partition, error) from error
+            raise self._damaged(partition, str(error)) from error
 
     def _check_place(self, partition: int, header: BatchHeader, high_watermark: int) -> None:
         """The CRC of a batch does not cover its base offset: a wrong one would hide its records, or those behind it.
@@ -448,6 +450,6 @@ class Consumer:
         wanted = self.positions[partition]
         return [Consumed(partition, one) for one in iter_records(batch) if wanted <= one.offset < end]
 
-    def _damaged(self, partition: int, error: CorruptBatchError) -> ClientError:
+    def _damaged(self, partition: int, reason: str) -> ClientError:
         leader = -1 if self._view is None else self._view.partition(partition).leader
-        return DamagedBatchError(f"{self.topic}-{partition}", leader, self.positions[partition], str(error))
+        return DamagedBatchError(f"{self.topic}-{partition}", leader, self.positions[partition], reason)

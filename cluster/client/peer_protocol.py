@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections.abc import Container
 from socket import gaierror
 
 from ...runtime.os_errors import os_reason
@@ -54,7 +55,8 @@ REFUSES = "refuses the connection"
 """Why a node gives no answer where nothing listens."""
 WAITS_FOR_CONTROLLER = "answers, but not to this request in time"
 """Why a broker gives no answer to what the controller has to answer."""
-CONTROLLER_LISTENER = "is the listener of a controller: name that of a broker"
+NAME_A_BROKER = "name that of a broker"
+CONTROLLER_LISTENER = f"is the listener of a controller: {NAME_A_BROKER}"
 """Why a node cannot answer what clients ask of brokers."""
 
 
@@ -67,6 +69,11 @@ class UnknownBrokerError(ConnectionLostError):
 
 class ControllerListenerError(OSError):
     """The peer is the listener of a controller, which does not serve what clients ask of brokers."""
+
+
+def is_controller_listener(served: Container[int]) -> bool:
+    """Whether a node that serves these APIs to clients is a controller, at its own listener (KIP-919)."""
+    return ApiKey.METADATA not in served and ApiKey.DESCRIBE_QUORUM in served
 
 
 def speaks(protocol: str) -> str:

@@ -28,10 +28,13 @@ from ..client.client_errors import (
 )
 from ..client.cluster_client import NO_ANSWER, ClusterClient, ClusterView
 from ..client.peer_protocol import (
+    CONTROLLER_LISTENER,
+    NAME_A_BROKER,
     REFUSES,
     TIMES_OUT,
     WAYS_OUT,
     explained,
+    is_controller_listener,
     login_way_out,
     no_answer_reason,
     spoken_protocol,
@@ -193,7 +196,7 @@ async def _unreachable(
         told = {finding.way_out for finding in found}
         return found if error.way_out in told else [*found, Finding(FAILURE, str(error), error.way_out)]
     # No broker is there at all, or what is there has been told.
-    is_explained = all(finding.way_out in (*WAYS_OUT.values(), silence_way_out) for finding in found)
+    is_explained = all(finding.way_out in (*WAYS_OUT.values(), NAME_A_BROKER, silence_way_out) for finding in found)
     return found if is_explained else [*found, Finding(FAILURE, str(error), way_out)]
 
 
@@ -261,6 +264,8 @@ async def _reach(host: str, port: int) -> Reached:
     finally:
         connection.close()
     apis = frozenset((row.api_key, row.min_version, row.max_version) for row in answer.api_keys)
+    if is_controller_listener({api_key for api_key, _, _ in apis}):
+        return Reached(CONTROLLER_LISTENER, way_out=NAME_A_BROKER, apis=apis)
     return Reached("reached", OK, apis=apis)
 
 
@@ -412,7 +417,7 @@ async def _controller_listeners(client: ClusterClient) -> list[Finding]:
         for one in node.listeners:
             if is_loopback(one.host):
                 continue
-            if (await _reach(one.host, one.port)).level == OK:
+            if (await _reach(one.host, one.port)).apis is not None:
                 found.append(exposed(f"the listener {one.host}:{one.port} of controller {node.node_id} answers here"))
     return found
 

@@ -33,7 +33,10 @@ def choose_levels(release: str | None, features: Iterable[str]) -> dict[str, int
     if release is not None:
         known = [level for level, name in METADATA_RELEASES.items() if release in (name, name.partition("-")[0])]
         if not known:
-            raise ValueError(f"release {release} is unknown: {', '.join(METADATA_RELEASES.values())} are known")
+            names = METADATA_RELEASES.values()
+            shown = dict.fromkeys([*(name.partition("-")[0] for name in names), *names])
+            older = f"; for levels of older ones give --feature {METADATA_VERSION_FEATURE}=LEVEL"
+            raise ValueError(f"release {release} is unknown: {', '.join(shown)} are known{older}")
         levels = {
             METADATA_VERSION_FEATURE: known[-1],
             ELR_FEATURE: int(known[-1] >= _ELR_SINCE),

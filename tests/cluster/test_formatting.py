@@ -173,7 +173,7 @@ def test_the_first_levels_of_features(tmp_path: Path, runtime: Runtime) -> None:
 @pytest.mark.parametrize(
     ("release", "features", "reason"),
     [
-        ("3.0", [], "release 3.0 is unknown: 4.0-IV1"),
+        ("3.0", [], "release 3.0 is unknown: 4.0, 4.1, 4.2, 4.0-IV1"),
         (None, ["metadata.version"], "is not NAME=LEVEL"),
         (None, ["kraft.version=1"], "leave it out"),
         (None, ["share.version=1"], "no such feature"),

@@ -14,6 +14,7 @@ from support.controller.controller_listener import ControllerListener
 
 from raftwerk.broker.authorization import Authorization
 from raftwerk.cli.main import cli
+from raftwerk.cluster.client import cluster_client
 from raftwerk.security.authorizer.standard_authorizer import StandardAuthorizer
 
 
@@ -42,7 +43,9 @@ def controller(authorization: Authorization) -> Iterator[str]:
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     try:
-        yield f"127.0.0.1:{port}"
+        with pytest.MonkeyPatch.context() as patch:  # it answers as the brokers do that would forward to it
+            patch.setattr(cluster_client, "is_controller_listener", lambda served: False)
+            yield f"127.0.0.1:{port}"
     finally:
         asyncio.run_coroutine_threadsafe(stop(), loop).result(10)
         loop.call_soon_threadsafe(loop.stop)

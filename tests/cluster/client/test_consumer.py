@@ -212,6 +212,7 @@ class Refusing(OnePartition):
     [
         (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "TOPIC_AUTHORIZATION_FAILED"),
         (ErrorCode.OFFSET_OUT_OF_RANGE, "offset 0 is not in the log"),
+        (ErrorCode.CORRUPT_MESSAGE, "the batch at offset 0 is damaged in the log of node 1: the node cannot read it"),
     ],
 )
 def test_perf_ends_when_its_reads_are_refused(code: ErrorCode, told: str) -> None:

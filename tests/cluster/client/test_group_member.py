@@ -53,7 +53,13 @@ class _TwoLeaders(ClusterClient):
         else:
             records = await self._records_of_1(row["fetch_offset"])
         found = {"partition_index": row["partition"], "error_code": error, "records": records}
-        return Struct({"responses": [Struct({"partitions": [Struct({**found, "aborted_transactions": None})]})]})
+        return Struct(
+            {
+                "responses": [
+                    Struct({"partitions": [Struct({**found, "high_watermark": -1, "aborted_transactions": None})]})
+                ]
+            }
+        )
 
     async def _records_of_1(self, offset: int) -> bytes:
         self._fetches_of_1 += 1

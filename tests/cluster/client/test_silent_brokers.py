@@ -116,6 +116,10 @@ def test_a_controllers_listener_carries_out_nothing(cluster: TestCluster) -> Non
     for command in ("create", "delete"):
         told = fails(1, "topics", command, "meant-for-a-broker", "-b", at)
         assert f"{at} is the listener of a controller: name that of a broker" in told
+        assert "start that cluster" not in told
+    told = " ".join(raftwerk("doctor", "-b", at).stdout.split())
+    assert f"bootstrap address {at}: is the listener of a controller: name that of a broker" in told
+    assert "start that cluster" not in told
     assert "meant-for-a-broker" not in [topic.name for topic in asyncio.run(ask(cluster.bootstrap_servers)).topics]
 
 
