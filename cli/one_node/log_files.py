@@ -43,10 +43,14 @@ def dump(path: str, records: bool, as_json: bool) -> None:
     """Show the batches, indexes, checkpoints and producers' snapshots in PATH: a log directory, a partition's
     directory, or a file. The kind of a file is told by its name.
 
+    Records of the metadata log are shown as what they say, among them the voters of the quorum.
+
     \b
-    Example:
+    Examples:
       raftwerk log dump raftwerk-data/node-1/flights-0 --records
+      raftwerk log dump raftwerk-data/node-1/__cluster_metadata-0 --records
     """
+    from ...cluster.local.metadata_rows import metadata_row
     from ...log.tools.inspection import KNOWN_FILES, describe, is_describable
     from ...runtime.files.real_disk import RealDisk
 
@@ -55,7 +59,7 @@ def dump(path: str, records: bool, as_json: bool) -> None:
         if not is_describable(disk, path):
             what = "has no file" if disk.is_dir(path) else "is not"
             raise WrongConfiguration(f"{path} {what} of a kind that log dump shows, by these names: {KNOWN_FILES}")
-        for row in describe(disk, path, with_records=records):
+        for row in describe(disk, path, with_records=records, read_metadata=metadata_row):
             is_empty = False
             if as_json:
                 print_json(row)

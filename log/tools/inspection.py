@@ -5,13 +5,15 @@ Nothing is changed, and nothing is trusted: a file that does not parse gives a r
 
 from __future__ import annotations
 
+import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, TypeAlias
 
 from ...runtime.ports import Disk
 from ...wire.compression import Compression
-from ...wire.records import BatchHeader, CorruptBatchError, control_record_type, iter_records
+from ...wire.records import BatchHeader, CorruptBatchError, Record, control_record_type, iter_records
 from ..cleaner.batch_filter import delete_horizon_ms
 from ..directory_names import is_partition_dir
 from ..errors import CorruptFileError
@@ -42,27 +44,36 @@ from ..state.checkpoints import (
 from ..state.producer_state import CorruptSnapshotError, ProducerStateManager
 
 Row: TypeAlias = dict[str, Any]
+ReadMetadata: TypeAlias = Callable[[Record, bool], Row | None]
+"""Tells what a record of the metadata log says, a control record or another; None where it cannot."""
+_ShowRecords: TypeAlias = Callable[[BatchHeader, bytes], Iterator[Row]]
 OFFSET_CHECKPOINTS = (RECOVERY_POINT_FILE, HIGH_WATERMARK_FILE, LOG_START_OFFSET_FILE, CLEANER_OFFSET_FILE)
 _SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
 _OTHER_FILES = (*OFFSET_CHECKPOINTS, LEADER_EPOCH_FILE, PARTITION_METADATA_FILE, META_PROPERTIES_FILE)
-KNOWN_FILES = f"OFFSET followed by {', '.join(_SEGMENT_SUFFIXES)}; {', '.join(_OTHER_FILES)}"
+_METADATA_SNAPSHOT = re.compile(r"\d{20}-\d{10}\.checkpoint")
+_METADATA_DIRECTORY = "__cluster_metadata-0"
+KNOWN_FILES = f"OFFSET followed by {', '.join(_SEGMENT_SUFFIXES)}; OFFSET-EPOCH.checkpoint; {', '.join(_OTHER_FILES)}"
 """The names of the files that can be described, for people."""
 _INDEX_ENTRY = struct.Struct(">II")
 _TIME_ENTRY = struct.Struct(">qI")
 
 
-def describe(disk: Disk, path: str, *, with_records: bool = False) -> Iterator[Row]:
-    """Rows for all files at or below `path`; each names its `file`. `OSError` when the disk refuses."""
+def describe(
+    disk: Disk, path: str, *, with_records: bool = False, read_metadata: ReadMetadata | None = None
+) -> Iterator[Row]:
+    """Rows for all files at or below `path`; each names its `file`. `OSError` when the disk refuses.
+
+    Records of the metadata log are shown by `read_metadata`, as far as it can tell what they say.
+    """
     if not disk.is_dir(path):
-        yield from _describe_file(disk, path, with_records)
+        is_metadata = path.rpartition("/")[0].rpartition("/")[2] == _METADATA_DIRECTORY
+        show = partial(_record_rows, read_metadata if is_metadata else None)
+        yield from _describe_file(disk, path, show if with_records else None)
         return
     names = disk.listdir(path)
-    for name in names:
-        if not disk.is_dir(f"{path}/{name}"):
-            yield from _describe_file(disk, f"{path}/{name}", with_records)
-    for name in names:
-        if disk.is_dir(f"{path}/{name}") and is_partition_dir(name):
-            yield from describe(disk, f"{path}/{name}", with_records=with_records)
+    deeper = [name for name in names if disk.is_dir(f"{path}/{name}")]
+    for name in (*(one for one in names if one not in deeper), *filter(is_partition_dir, deeper)):
+        yield from describe(disk, f"{path}/{name}", with_records=with_records, read_metadata=read_metadata)
 
 
 def is_describable(disk: Disk, path: str) -> bool:
@@ -76,7 +87,8 @@ def is_describable(disk: Disk, path: str) -> bool:
 
 def _is_known(name: str) -> bool:
     stem, dot, suffix = name.partition(".")
-    return name in _OTHER_FILES or (stem.isdecimal() and dot + suffix in _SEGMENT_SUFFIXES)
+    is_of_segment = stem.isdecimal() and dot + suffix in _SEGMENT_SUFFIXES
+    return name in _OTHER_FILES or is_of_segment or _METADATA_SNAPSHOT.fullmatch(name) is not None
 
 
 def partition_dirs(disk: Disk, path: str) -> list[str]:
@@ -87,20 +99,22 @@ def partition_dirs(disk: Disk, path: str) -> list[str]:
     return [f"{path}/{name}" for name in names if is_partition_dir(name) and disk.is_dir(f"{path}/{name}")]
 
 
-def _describe_file(disk: Disk, path: str, with_records: bool) -> Iterator[Row]:
+def _describe_file(disk: Disk, path: str, show: _ShowRecords | None) -> Iterator[Row]:
     name = path.rpartition("/")[2]
     try:
-        for row in _rows(disk, path, name, with_records):
+        for row in _rows(disk, path, name, show):
             yield {"file": path, **row}
     except (CorruptFileError, CorruptSnapshotError, CorruptTransactionIndexError, CorruptBatchError) as error:
         yield {"file": path, "kind": "damage", "what": str(error)}
 
 
-def _rows(disk: Disk, path: str, name: str, with_records: bool) -> Iterator[Row]:
+def _rows(disk: Disk, path: str, name: str, show: _ShowRecords | None) -> Iterator[Row]:
     directory = path.rpartition("/")[0] or "."
     stem, dot, suffix = name.partition(".")
     if stem.isdecimal() and dot:
-        yield from _segment_rows(disk, path, int(stem), "." + suffix, with_records)
+        yield from _segment_rows(disk, path, int(stem), "." + suffix, show)
+    elif _METADATA_SNAPSHOT.fullmatch(name):
+        yield from _batch_rows(disk, path, 0, show)
     elif name in OFFSET_CHECKPOINTS:
         for (topic, partition), offset in read_offsets(disk, path).items():
             yield {"kind": "offset", "topic": topic, "partition": partition, "offset": offset}
@@ -121,9 +135,9 @@ def _rows(disk: Disk, path: str, name: str, with_records: bool) -> Iterator[Row]
             }
 
 
-def _segment_rows(disk: Disk, path: str, base: int, suffix: str, with_records: bool) -> Iterator[Row]:
+def _segment_rows(disk: Disk, path: str, base: int, suffix: str, show: _ShowRecords | None) -> Iterator[Row]:
     if suffix == LOG_SUFFIX:
-        yield from _batch_rows(disk, path, base, with_records)
+        yield from _batch_rows(disk, path, base, show)
     elif suffix == INDEX_SUFFIX:
         data = disk.read_bytes(path)
         for relative, position in _INDEX_ENTRY.iter_unpack(data[: len(data) // 8 * 8]):
@@ -139,7 +153,7 @@ def _segment_rows(disk: Disk, path: str, base: int, suffix: str, with_records: b
         yield from _producer_rows(disk.read_bytes(path))
 
 
-def _batch_rows(disk: Disk, path: str, base: int, with_records: bool) -> Iterator[Row]:
+def _batch_rows(disk: Disk, path: str, base: int, show: _ShowRecords | None) -> Iterator[Row]:
     file = disk.open(path)
     try:
         if not file.size():
@@ -147,8 +161,8 @@ def _batch_rows(disk: Disk, path: str, base: int, with_records: bool) -> Iterato
         scan = ValidatingScan(file, base)
         for position, header in scan:
             yield {"kind": "batch", "position": position, **_batch_row(header)}
-            if with_records:
-                yield from _record_rows(header, file.pread(position, header.size_bytes))
+            if show is not None:
+                yield from show(header, file.pread(position, header.size_bytes))
         if scan.damage is not None:
             yield {"kind": "damage", "what": scan.damage, "bytes_left": file.size() - scan.end_position}
     finally:
@@ -179,14 +193,16 @@ def _codec_name(codec: int) -> str:
     return Compression(codec).name.lower() if codec <= max(Compression) else str(codec)
 
 
-def _record_rows(header: BatchHeader, batch: bytes) -> Iterator[Row]:
+def _record_rows(read_metadata: ReadMetadata | None, header: BatchHeader, batch: bytes) -> Iterator[Row]:
     for record in iter_records(batch):
         row: Row = {"kind": "record", "offset": record.offset, "timestamp": record.timestamp}
         if header.is_control:
-            yield {**row, "control_type": control_record_type(record.key)}
-        else:
+            row["control_type"] = control_record_type(record.key)
+        told = None if read_metadata is None else read_metadata(record, header.is_control)
+        if told is None and not header.is_control:
             headers = {key: _text(value) for key, value in record.headers}
-            yield {**row, "key": _text(record.key), "value": _text(record.value), "headers": headers}
+            told = {"key": _text(record.key), "value": _text(record.value), "headers": headers}
+        yield {**row, **(told or {})}
 
 
 def _text(data: bytes | None) -> str | None:
