@@ -50,9 +50,9 @@ def dump(path: str, records: bool, as_json: bool) -> None:
       raftwerk log dump raftwerk-data/node-1/flights-0 --records
       raftwerk log dump raftwerk-data/node-1/__cluster_metadata-0 --records
     """
-    from ...cluster.local.metadata_rows import metadata_row
     from ...log.tools.inspection import KNOWN_FILES, describe, is_describable
     from ...runtime.files.real_disk import RealDisk
+    from .metadata_rows import metadata_row
 
     last_file, is_empty, disk = None, True, RealDisk(is_read_only=True)
     with _refusals():

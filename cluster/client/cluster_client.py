@@ -346,9 +346,7 @@ class ClusterClient:
                     await self._probe(host, port, api, may_wait=may_wait, asks_another=asks_another)
                     is_asked = True
                     answer = await self._request_to(host, port, api, version, fields, on_no_answer)
-                self._unanswering.discard((host, port))
-                self._answered.pop((host, port), None)
-                self._answered[host, port] = None
+                self._on_answer((host, port))
                 return answer
             except NO_ANSWER as error:
                 self._unanswering.add((host, port))
@@ -376,9 +374,15 @@ class ClusterClient:
             raise OtherClusterError(reasons, of_other)
         if ways_out:
             raise (WrongCredentialsError if are_wrong else NotLoggedInError)(reasons, next(iter(ways_out.values())))
-        error_type = NoControllerError if is_waiting else UnreachableError
         is_explained = set(reasons.values()) == {CONTROLLER_LISTENER}
-        raise error_type(reasons, silent=silent, closing=closing, is_explained=is_explained)
+        raise (NoControllerError if is_waiting else UnreachableError)(
+            reasons, silent=silent, closing=closing, is_explained=is_explained
+        )
+
+    def _on_answer(self, address: Address) -> None:
+        self._unanswering.discard(address)
+        self._answered.pop(address, None)
+        self._answered[address] = None
 
     async def _still_answers(self, host: str, port: int) -> bool:
         """Whether a peer that did not answer a request in time still answers others."""

@@ -264,7 +264,7 @@ async def _reach(host: str, port: int) -> Reached:
     finally:
         connection.close()
     apis = frozenset((row.api_key, row.min_version, row.max_version) for row in answer.api_keys)
-    if is_controller_listener({api_key for api_key, _, _ in apis}):
+    if is_controller_listener([row.api_key for row in answer.api_keys]):
         return Reached(CONTROLLER_LISTENER, way_out=NAME_A_BROKER, apis=apis)
     return Reached("reached", OK, apis=apis)
 

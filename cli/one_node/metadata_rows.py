@@ -7,13 +7,13 @@ from dataclasses import fields
 from typing import Any
 from uuid import UUID
 
+from ...cluster.local.voters_on_disk import initial_controllers
 from ...controller.metadata.metadata_records import MalformedRecordError, NewerMetadataError, decode_record
 from ...log.state.checkpoints import encode_uuid
 from ...raft.messages.control_records import decode_control
 from ...raft.voters.voter_set import KRaftVersion, VoterSet
 from ...wire.errors import ProtocolError
 from ...wire.records import Record
-from .voters_on_disk import initial_controllers
 
 
 def metadata_row(record: Record, is_control: bool) -> dict[str, Any] | None:
