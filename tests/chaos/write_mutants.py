@@ -1,7 +1,8 @@
 """Writes docs/mutants.md: every mutant, and how many seeds it took to find it. Run it as a program.
 
 Beside it, `mutant_seeds.txt` gets the run that showed each bug. With `--seeds`, only that is written, and only the runs
-that show their bug no more are looked for anew: which is to be done when the order of events has moved.
+that show their bug no more are looked for anew: which is to be done when the order of events has moved. With `--new`,
+only bugs are looked for that the page does not have.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import multiprocessing
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -54,33 +56,54 @@ def kept(page: Path) -> str:
     return "\n" + _KEPT + page.read_text(encoding="utf-8").partition(_KEPT)[2]
 
 
-def rows(processes: int) -> Iterator[str]:
-    """One line of the table for each mutant."""
+def lines_of(page: Path) -> dict[str, str]:
+    """The lines of the page's table, by their bugs."""
+    table = page.read_text(encoding="utf-8").partition(_KEPT)[0].splitlines(keepends=True)
+    return {line.split("|")[1].strip(): line for line in table if line.startswith("| ")}
+
+
+def rows(processes: int, told: Mapping[str, str]) -> Iterator[str]:
+    """One line of the table for each mutant: that of `told`, or what is found."""
     from support.raft.quorum_mutants import MUTANTS, SNAPSHOT_MUTANTS
 
     from raft import test_voter_changes
 
-    quorum = len(MUTANTS) + len(SNAPSHOT_MUTANTS)
-    counts = {_quorum: quorum, _voters: len(test_voter_changes.MUTANTS)}
-    yield from look_for_whole(processes, anew=True)
+    yield from look_for_whole(processes, anew=True, told=told)
+    names = {_quorum: [*MUTANTS, *SNAPSHOT_MUTANTS], _voters: test_voter_changes.MUTANTS}
     with multiprocessing.get_context("fork").Pool(processes) as pool:
-        made = [pool.apply_async(make, (number,)) for make, count in counts.items() for number in range(count)]
+        made = [
+            told.get(_name_of(mutate)) or pool.apply_async(make, (number,))
+            for make, mutants in names.items()
+            for number, mutate in enumerate(mutants)
+        ]
         for one in made:
-            yield one.get()
+            yield one if isinstance(one, str) else one.get()
 
 
-def look_for_whole(processes: int, *, anew: bool) -> Iterator[str]:
-    """One line for each mutant of whole nodes; their seeds are written. Not anew: runs that show them still stay."""
+def look_for_whole(processes: int, *, anew: bool, told: Mapping[str, str] = MappingProxyType({})) -> Iterator[str]:
+    """One line for each mutant of whole nodes; their seeds are written. Not anew: runs that show them still stay.
+
+    Those with a line in `told` are not looked for.
+    """
     from support.chaos.mutants import MUTANT_SEEDS, remembered_runs
     from support.chaos.promise_mutants import ALL_MUTANTS
 
-    remembered = {} if anew else remembered_runs()
+    known = remembered_runs()
+    remembered = {} if anew else known
     seeds = []
     with multiprocessing.get_context("fork").Pool(processes) as pool:
-        arguments = [(number, remembered.get(mutant.name)) for number, mutant in enumerate(ALL_MUTANTS)]
-        made = [pool.apply_async(_whole, each) for each in arguments]
-        for mutant, one in zip(ALL_MUTANTS, made, strict=True):
-            found = one.get()
+        made = {
+            mutant.name: pool.apply_async(_whole, (number, remembered.get(mutant.name)))
+            for number, mutant in enumerate(ALL_MUTANTS)
+            if mutant.name not in told
+        }
+        for mutant in ALL_MUTANTS:
+            if mutant.name in told:
+                if mutant.name in known:
+                    seeds.append(f"{known[mutant.name][0]} {known[mutant.name][1]} {mutant.name}\n")
+                yield told[mutant.name]
+                continue
+            found = made[mutant.name].get()
             where = f"scenario {' or '.join(mutant.scenarios)}" if mutant.scenarios else "a test of that interleaving"
             if found is None:
                 print(f"NOT SEEN: {mutant.name}", file=sys.stderr, flush=True)
@@ -127,9 +150,13 @@ def _quorum_row(mutate: Callable[[pytest.MonkeyPatch], None], live: Callable[[in
     with pytest.MonkeyPatch.context() as patch:
         mutate(patch)
         count, text = _quorum_seeds(live)
+    return _row(_name_of(mutate), where, count, text)
+
+
+def _name_of(mutate: Callable[[pytest.MonkeyPatch], None]) -> str:
     source = re.search(r"(KAFKA|KIP)-\d+", mutate.__doc__ or "")
     name = mutate.__name__.replace("_", " ")
-    return _row(name if source is None else f"{name} ({source.group()})", where, count, text)
+    return name if source is None else f"{name} ({source.group()})"
 
 
 def _quorum_seeds(live: Callable[[int], object]) -> tuple[int, str]:
@@ -151,13 +178,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("processes", nargs="?", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seeds", action="store_true", help="write mutant_seeds.txt alone")
+    parser.add_argument("--new", action="store_true", help="look only for bugs that the page does not have")
     arguments = parser.parse_args()
     if arguments.seeds:
         for _ in look_for_whole(arguments.processes, anew=False):
             pass
         return
     page = ROOT / "docs" / "mutants.md"
-    made = "".join(rows(arguments.processes))
+    made = "".join(rows(arguments.processes, lines_of(page) if arguments.new else {}))
     page.write_text(_HEAD + made + kept(page), encoding="utf-8")
 
 
