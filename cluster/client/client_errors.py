@@ -33,6 +33,9 @@ _RETRIABLE = frozenset(
     }
 )
 
+NAME_A_BROKER = "name that of a broker"
+CONTROLLER_LISTENER = f"is the listener of a controller: {NAME_A_BROKER}"
+"""Why a node cannot answer what clients ask of brokers."""
 QUORUM_APIS = frozenset({ApiKey.DESCRIBE_QUORUM, ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER})
 """What a client may also ask of a controller's own listener (KIP-919)."""
 CONTROLLER_APIS = frozenset(
@@ -110,7 +113,7 @@ class UnreachableError(ClientError):
         self.reasons = reasons
         self.silent = tuple(silent)
         self.closing = tuple(closing)
-        self.is_explained = is_explained
+        self.is_explained = is_explained or set(reasons.values()) == {CONTROLLER_LISTENER}
         """Whether the reasons say what to do."""
         super().__init__(f"{self.summary}: {_told_once(reasons)}")
 

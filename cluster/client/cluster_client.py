@@ -42,7 +42,6 @@ from .client_errors import (
     partitions_text,
 )
 from .peer_protocol import (
-    CONTROLLER_LISTENER,
     WAITS_FOR_CONTROLLER,
     ControllerListenerError,
     UnknownBrokerError,
@@ -231,6 +230,7 @@ class ClusterClient:
 
     async def __aexit__(self, *_: object) -> None:
         self._is_closed = True
+        self.throttling.close()
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
@@ -374,10 +374,7 @@ class ClusterClient:
             raise OtherClusterError(reasons, of_other)
         if ways_out:
             raise (WrongCredentialsError if are_wrong else NotLoggedInError)(reasons, next(iter(ways_out.values())))
-        is_explained = set(reasons.values()) == {CONTROLLER_LISTENER}
-        raise (NoControllerError if is_waiting else UnreachableError)(
-            reasons, silent=silent, closing=closing, is_explained=is_explained
-        )
+        raise (NoControllerError if is_waiting else UnreachableError)(reasons, silent=silent, closing=closing)
 
     def _on_answer(self, address: Address) -> None:
         self._unanswering.discard(address)

@@ -21,6 +21,7 @@ from ...wire.errors import ErrorCode, WireFormatError
 from ...wire.frames import RequestHeader, encode_request, other_protocol
 from .access.expected_cluster import WrongClusterError
 from .client_errors import (
+    CONTROLLER_LISTENER,
     Address,
     ClientError,
     NotLoggedInError,
@@ -55,9 +56,6 @@ REFUSES = "refuses the connection"
 """Why a node gives no answer where nothing listens."""
 WAITS_FOR_CONTROLLER = "answers, but not to this request in time"
 """Why a broker gives no answer to what the controller has to answer."""
-NAME_A_BROKER = "name that of a broker"
-CONTROLLER_LISTENER = f"is the listener of a controller: {NAME_A_BROKER}"
-"""Why a node cannot answer what clients ask of brokers."""
 
 
 class UnknownBrokerError(ConnectionLostError):

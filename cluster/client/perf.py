@@ -35,7 +35,6 @@ _BATCH_BYTES = 64 * 1024
 _STAMP_EVERY_MS = 200
 _LONG_WAIT_S = 1.0
 _NO_ANSWER_YET = "no answer yet"
-_THROTTLED = "a quota throttles this client"
 
 
 @dataclass(slots=True)
@@ -307,7 +306,11 @@ class ProducePerf:
 
     def _reason(self) -> str:
         """Why records that were sent once have no answer yet."""
-        return _THROTTLED if self._client.throttling.is_throttled else _NO_ANSWER_YET
+        left_s = self._client.throttling.left_s
+        if not left_s:
+            return _NO_ANSWER_YET
+        no_more = "; no more is sent, and Ctrl-C ends the wait" if self._is_over() else ""
+        return f"a quota throttles this client, for another {left_s:,.0f} s{no_more}"
 
     async def _send(self, partition: int, data: bytes, waiting: _Waiting) -> None:
         load = self._load

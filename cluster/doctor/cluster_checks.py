@@ -19,6 +19,8 @@ from ..client.access.expected_cluster import WrongClusterError, check_cluster, w
 from ..client.access.needed_rights import Asked
 from ..client.admin_client import AdminClient
 from ..client.client_errors import (
+    CONTROLLER_LISTENER,
+    NAME_A_BROKER,
     Address,
     ClientError,
     NotLoggedInError,
@@ -28,8 +30,6 @@ from ..client.client_errors import (
 )
 from ..client.cluster_client import NO_ANSWER, ClusterClient, ClusterView
 from ..client.peer_protocol import (
-    CONTROLLER_LISTENER,
-    NAME_A_BROKER,
     REFUSES,
     TIMES_OUT,
     WAYS_OUT,

@@ -50,7 +50,7 @@ class Attempts:
             if row.error_code in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT):
                 self.may_have_succeeded = True
             is_used_up = row.error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED and not client.throttling.is_silent
-            if is_used_up and client.throttling.is_throttled:
+            if is_used_up and client.throttling.left_s:
                 continue  # the request waits
             is_temporary = row.error_code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER)
             may_change = is_temporary or is_used_up  # a throttle time of a millisecond may be over already

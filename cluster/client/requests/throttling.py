@@ -30,16 +30,17 @@ class Throttling:
         self.is_silent = is_silent
         self._told_at_s = _TOLD_FROM_S
         """It is said when the client has been throttled for so long in all."""
+        self._notice: asyncio.TimerHandle | None = None
 
     @property
-    def is_throttled(self) -> bool:
-        """Whether a broker throttles the client now."""
-        return asyncio.get_running_loop().time() < self._until
+    def left_s(self) -> float:
+        """For how long brokers throttle the client from now on; 0 when they do not."""
+        return max(0.0, self._until - asyncio.get_running_loop().time())
 
     @property
     def seconds(self) -> float:
         """For how long the client has been throttled up to now."""
-        return self._total_s - max(0.0, self._until - asyncio.get_running_loop().time())
+        return self._total_s - self.left_s
 
     def unthrottled_time(self) -> float:
         """The loop's time without what the client was throttled for: a clock for limits that are looked at now."""
@@ -56,16 +57,31 @@ class Throttling:
             end = limit.when()
             if end is not None and not limit.expired():
                 limit.reschedule(end + added_s)
-        if self._total_s >= self._told_at_s and not self.is_silent:
-            self._told_at_s = self._total_s + _TOLD_AGAIN_S
-            text = "a quota throttles this client at %s: waiting for %.1f s; raftwerk quotas list shows the quotas"
-            _logger.warning(text, peer, added_s)
+        if not self.is_silent:
+            self._tell_in_time(peer)
+
+    def _tell_in_time(self, peer: str) -> None:
+        """Say it when the client will have been throttled for so long, if it is still there then."""
+        self.close()
+        due_s = self._told_at_s - self.seconds
+        if due_s <= self.left_s:
+            self._notice = asyncio.get_running_loop().call_later(due_s, self._tell, peer)
+
+    def _tell(self, peer: str) -> None:
+        self._told_at_s += _TOLD_AGAIN_S
+        text = "a quota throttles this client at %s, for another %.1f s; raftwerk quotas list shows the quotas"
+        _logger.warning(text, peer, self.left_s)
+        self._tell_in_time(peer)
+
+    def close(self) -> None:
+        """Say nothing any more of the present throttle time: nobody waits for its end."""
+        if self._notice is not None:
+            self._notice.cancel()
 
     @asynccontextmanager
     async def limit_until(self, end: float | None) -> AsyncIterator[None]:
         """`asyncio.timeout_at`, with a later end for each time for which the client is throttled, also for one now."""
-        left_s = max(0.0, self._until - asyncio.get_running_loop().time())
-        async with asyncio.timeout_at(None if end is None else end + left_s) as limit:
+        async with asyncio.timeout_at(None if end is None else end + self.left_s) as limit:
             self._limits[limit] = None
             try:
                 yield

@@ -9,10 +9,12 @@ import logging
 import pytest
 from support.e2e.command import raftwerk
 
+from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
+from raftwerk.cluster.client.cluster_client import ClusterClient
 from raftwerk.cluster.client.requests.throttling import Throttling
 from raftwerk.testkit.process_cluster import TestCluster
 
-TOLD = "a quota throttles this client at localhost:9092: waiting for 4.0 s; raftwerk quotas list shows the quotas"
+TOLD = "a quota throttles this client at localhost:9092, for another {} s; raftwerk quotas list shows the quotas"
 
 
 def test_a_limit_ends_later_by_the_time_of_throttling_and_once_for_several_brokers() -> None:
@@ -27,7 +29,7 @@ def test_a_limit_ends_later_by_the_time_of_throttling_and_once_for_several_broke
                 throttling.on_throttled("a:9092", began + 0.25)
                 await asyncio.sleep(30)
         assert throttling.seconds == pytest.approx(0.3, abs=0.05)
-        assert not throttling.is_throttled
+        assert not throttling.left_s
         return loop.time() - began
 
     assert 0.39 < asyncio.run(run()) < 5
@@ -55,29 +57,60 @@ def test_a_limit_that_has_no_end_keeps_none() -> None:
     async def run() -> None:
         throttling = Throttling(is_silent=True)
         async with throttling.limit_until(None):
-            throttling.on_throttled("a:9092", asyncio.get_running_loop().time() + 60)
+            throttling.on_throttled("a:9092", asyncio.get_running_loop().time() + 30)
             await asyncio.sleep(0)
-        assert throttling.is_throttled
+        assert throttling.left_s
         assert throttling.seconds < 1
 
     asyncio.run(run())
 
 
 @pytest.mark.parametrize(
-    ("is_silent", "steps_s", "told"),
-    [(False, [4, 8], ["4.0"]), (False, [4, 8, 15], ["4.0", "7.0"]), (False, [0.4], []), (True, [4], [])],
+    ("is_silent", "until_s", "told"),
+    [
+        (False, [4], ["1.0 s: 3.0"]),
+        (False, [4, 8], ["1.0 s: 3.0"]),
+        (False, [4, 8, 15], ["1.0 s: 3.0", "11.0 s: 4.0"]),
+        (False, [25], ["1.0 s: 24.0", "11.0 s: 14.0", "21.0 s: 4.0"]),
+        (False, [0.4], []),
+        (True, [4], []),
+    ],
 )
-def test_it_is_said_once_and_again_after_ten_seconds_more(
-    *, is_silent: bool, steps_s: list[float], told: list[str], caplog: pytest.LogCaptureFixture
+def test_it_is_said_once_it_has_lasted_a_second_and_again_after_ten_more(
+    *, is_silent: bool, until_s: list[float], told: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
+    """The client hears of the next throttle time when the one before it ends."""
+    seen: list[str] = []
+
     async def run() -> None:
+        loop = asyncio.get_running_loop()
         throttling = Throttling(is_silent=is_silent)
-        for step_s in steps_s:
-            throttling.on_throttled("localhost:9092", asyncio.get_running_loop().time() + step_s)
+        began, before = loop.time(), 0.0
+        for end in until_s:
+            throttling.on_throttled("localhost:9092", began + end)
+            while loop.time() < began + end:
+                await asyncio.sleep(0.5)
+                for record in caplog.records[len(seen) :]:
+                    seen.append(f"{loop.time() - began:.1f} s: {record.getMessage()}")
+            before = end
+        assert throttling.seconds == pytest.approx(before)
 
     with caplog.at_level(logging.WARNING):
-        asyncio.run(run())
-    assert [record.getMessage() for record in caplog.records] == [TOLD.replace("4.0", one) for one in told]
+        ProcessLoop(Scheduler(), "client").run_until_complete(run())
+    assert seen == [f"{at} s: {TOLD.format(left)}" for at, left in (one.split(" s: ") for one in told)]
+
+
+def test_nothing_is_said_of_a_throttle_time_that_nobody_waits_for(caplog: pytest.LogCaptureFixture) -> None:
+    """A command that has its answers ends at once."""
+
+    async def run() -> None:
+        async with ClusterClient("localhost:9092") as client:
+            client.throttling.on_throttled("localhost:9092", asyncio.get_running_loop().time() + 30)
+        await asyncio.sleep(40)
+
+    with caplog.at_level(logging.WARNING):
+        ProcessLoop(Scheduler(), "client").run_until_complete(run())
+    assert not caplog.records
 
 
 @pytest.mark.process
