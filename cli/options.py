@@ -249,6 +249,9 @@ def _where_asked(error: Exception) -> str:
         return f": {stop}; raftwerk log repair {log} --execute; {start}"
     if isinstance(error, NotLoggedInError):
         file = chosen_client_properties()
+        if file is not None and address is not None and address.at_controllers:
+            own = f"a file of their own, and name it with --command-config: it is {file} now"
+            return f"; controllers were asked, and may take another login than brokers: {error.way_out} in {own}"
         if file is not None and login_is_of_environment():
             origin = f"the login is from {COMMAND_CONFIG_VARIABLE}={file}"
             return f"; {origin}: unset that if it belongs to another cluster, else {error.way_out} there"

@@ -277,7 +277,7 @@ def _run(plan: ClusterPlan, options: _UpOptions) -> int:
     try:
         refuse_running_nodes(plan.directory)
     except LocalNodeError as error:
-        raise click.ClickException(str(error)) from None
+        raise click.ClickException(f"{error}; then it can be started again, also with more nodes") from None
     try:
         check_libraries(plan)
     except ValueError as error:

@@ -113,8 +113,8 @@ def produce(
     """Send prepared batches to TOPIC, which is created if it does not exist.
 
     Without -n and --seconds it sends until Ctrl-C, which may fill the disks of the brokers. With one of them it ends
-    with exit code 1 when records have had no ack for 30 s; without both it goes on. The time for which a quota throttles
-    it counts for none of that: what was sent is waited for, also after --seconds.
+    with exit code 1 when records have had no ack for 30 s; without both it goes on. The time for which a quota
+    throttles it counts for none of that: what was sent is waited for, also after --seconds.
 
     \b
     Examples:

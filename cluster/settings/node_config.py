@@ -330,7 +330,7 @@ class _Builder:
             if text is not None:
                 self._read_value(key, text)
             elif key.is_required and not (key.name == "node.id" and "broker.id" in self.properties):
-                self.refuse(key.name, "it is required", f"set it: {key.doc}")
+                self.refuse(key.name, "it is required", f"{key.name} is {key.doc[0].lower()}{key.doc[1:].rstrip('.')}")
             if key.name not in self.values:  # it is not set, or refused
                 self.values[key.name] = _OF_NO_NODE.get(key.name, key.default_value)
 

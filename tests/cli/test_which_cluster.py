@@ -412,12 +412,18 @@ def test_a_login_of_the_environment_that_fails_is_named(home: Path, monkeypatch:
             connection.recv(65536)
             connection.close()
 
-        thread = threading.Thread(target=close_after_the_hello)
-        thread.start()
-        code, text = copy_context().run(run, "topics", "list", "-b", f"127.0.0.1:{server.getsockname()[1]}")
-        thread.join()
-    assert code == 1 and "the login is from RAFTWERK_COMMAND_CONFIG=" in text, text
+        told = {}
+        for command in (("topics", "list", "-b"), ("quorum", "--bootstrap-controller")):
+            thread = threading.Thread(target=close_after_the_hello)
+            thread.start()
+            code, told[command[0]] = copy_context().run(run, *command, f"127.0.0.1:{server.getsockname()[1]}")
+            thread.join()
+            assert code == 1
+    assert "the login is from RAFTWERK_COMMAND_CONFIG=" in told["topics"]
+    text = told["topics"]
     assert text.index("unset that if it belongs to another cluster") < text.index("set security.protocol")
+    assert "controllers were asked, and may take another login than brokers: set security.protocol" in told["quorum"]
+    assert f"name it with --command-config: it is {home / 'other.properties'} now" in told["quorum"]
 
 
 @pytest.mark.parametrize("named", ["", "relative/dir", "./x"])

@@ -90,8 +90,8 @@ def test_it_is_said_once_it_has_lasted_a_second_and_again_after_ten_more(
             throttling.on_throttled("localhost:9092", began + end)
             while loop.time() < began + end:
                 await asyncio.sleep(0.5)
-                for record in caplog.records[len(seen) :]:
-                    seen.append(f"{loop.time() - began:.1f} s: {record.getMessage()}")
+                at = f"{loop.time() - began:.1f} s"
+                seen.extend(f"{at}: {record.getMessage()}" for record in caplog.records[len(seen) :])
             before = end
         assert throttling.seconds == pytest.approx(before)
 
