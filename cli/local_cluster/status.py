@@ -131,12 +131,15 @@ def _fenced(who: str) -> str:
 def _tell_silence(plan: ClusterPlan, rows: list[dict[str, Any]], why: str | OtherClusterError) -> None:
     """Say what to do where no broker of a local cluster answers."""
     from ...cluster.local.running_up import running_up
+    from ...cluster.local.voters_on_disk import lost_majority
 
-    if isinstance(why, str):
+    if not isinstance(why, str):
+        told = f"{str(why)[0].upper()}{str(why)[1:]}."
+    elif lost_majority(plan) is not None:
+        told = "No broker answers."  # to start nodes is of no use
+    else:
         is_up = running_up(plan.directory) is not None
         told = _no_broker_answers(rows, why, options_of(plan.directory), is_up=is_up)
-    else:
-        told = f"{str(why)[0].upper()}{str(why)[1:]}."
     click.echo(folded(told))
     _tell_lost_majority(plan)
 

@@ -18,6 +18,7 @@ from .access.bootstrap import bootstrap_text, parse_bootstrap
 from .access.needed_rights import Asked
 from .admin_client import BROKER, AdminClient
 from .client_errors import (
+    CONTROLLER_LISTENER,
     Address,
     ClientError,
     NoControllerError,
@@ -27,7 +28,7 @@ from .client_errors import (
     raise_if_refused,
 )
 from .cluster_client import NO_ANSWER, ClusterClient, silence_of
-from .peer_protocol import CONTROLLER_LISTENER, no_answer_reason
+from .peer_protocol import no_answer_reason
 from .requests.attempts import Attempts
 
 _LEADER_VERSION, _DESCRIBE_VERSION, _ADD_VERSION, _REMOVE_VERSION = 1, 2, 1, 0

@@ -120,6 +120,11 @@ class Command(click.Command):
                 raise
             text = _worded(error.message, error.param.type, ctx.command_path)
             raise click.BadParameter(text, error.ctx, error.param, error.param_hint) from None
+        except click.UsageError as error:
+            names_cluster = any(one.name == "cluster_name" for one in self.params)
+            if not names_cluster or any(isinstance(one, click.Argument) for one in self.params):
+                raise
+            raise click.UsageError(f"{error.message}: --name NAME names a cluster.", ctx) from None
         for one in self.params:
             for number in _numbers(ctx.params.get(one.name or "")):
                 if not -(2**63) <= number < 2**63:  # nan is not in between, either

@@ -126,6 +126,7 @@ def test_only_options_and_commands_of_the_help_are_suggested() -> None:
         ("perf consume t --seconds 3", "'--seconds': it ends at the end of TOPIC, or after -n N records"),
         ("topics add-partitions t 4", "'add-partitions'. To add partitions: raftwerk topics alter TOPIC -p N"),
         ("topics create t --topik 3", "No such option '--topik'.\n"),
+        ("down orders", "Got unexpected extra argument (orders): --name NAME names a cluster.\n"),
         ("topics create t --partition 3", "Did you mean --partitions?"),
     ):
         code, told = _run(f"raftwerk {line}")

@@ -224,6 +224,7 @@ def test_two_of_three_directories_are_lost_and_the_last_voter_goes_on(tmp_path: 
         assert all(plan.node(node_id).log_file in told.partition("\nThe quorum")[0] for node_id in (2, 3))
         status = " ".join(raftwerk("status", "-d", directory).stdout.split())
         assert "The quorum has lost its majority: of its voters 1,2,3 only 1 is left" in status
+        assert "raftwerk up" not in status and "starts the cluster" not in status
         doctor = " ".join(raftwerk("doctor", "-d", directory).stdout.split())
         assert "FAIL the quorum has lost its majority: of its voters 1,2,3 only 1 is left" in doctor
         assert "raftwerk up" not in doctor and "start the node;" not in doctor
