@@ -131,27 +131,28 @@ def _fenced(who: str) -> str:
 def _tell_silence(plan: ClusterPlan, rows: list[dict[str, Any]], why: str | OtherClusterError) -> None:
     """Say what to do where no broker of a local cluster answers."""
     from ...cluster.local.running_up import running_up
-    from ...cluster.local.voters_on_disk import lost_majority
 
     if not isinstance(why, str):
-        told = f"{str(why)[0].upper()}{str(why)[1:]}."
-    elif lost_majority(plan) is not None:
-        told = "No broker answers."  # to start nodes is of no use
+        click.echo(folded(f"{str(why)[0].upper()}{str(why)[1:]}."))
+        _tell_lost_majority(plan)
+    elif _tell_lost_majority(plan, "No broker answers."):
+        return  # to start nodes would be of no use
     else:
         is_up = running_up(plan.directory) is not None
-        told = _no_broker_answers(rows, why, options_of(plan.directory), is_up=is_up)
-    click.echo(folded(told))
-    _tell_lost_majority(plan)
+        click.echo(folded(_no_broker_answers(rows, why, options_of(plan.directory), is_up=is_up)))
 
 
-def _tell_lost_majority(plan: ClusterPlan) -> None:
-    """Say that the quorum has lost its majority for good, and what to do, if it has."""
+def _tell_lost_majority(plan: ClusterPlan, before: str | None = None) -> bool:
+    """Whether the quorum has lost its majority for good; if so, say that after a first sentence, and what to do."""
     from ...cluster.local.voters_on_disk import lost_majority
 
     found = lost_majority(plan)
-    if found is not None:
-        click.echo(folded(f"{found.what[0].upper()}{found.what[1:]}."))
-        click.echo(folded(f"{found.way_out[0].upper()}{found.way_out[1:]}."))
+    if found is None:
+        return False
+    for sentence in (before, found.what, found.way_out):
+        if sentence is not None:
+            click.echo(folded(f"{sentence[0].upper()}{sentence[1:].rstrip('.')}."))
+    return True
 
 
 def cluster_line(bootstrap: str, cluster_id: str | None) -> str:

@@ -66,8 +66,6 @@ class QuorumChecker:
         """`voters` are all controllers. If `is_dynamic`, the log says which of them vote (KIP-853)."""
         self.committed: dict[int, CommittedBatch] = {}
         self.committed_end = 0
-        self._epochs_before: dict[int, int] = {}
-        """The epochs of the committed batches, by the end offset of each."""
         self._voter_sets: list[tuple[int, VoterSet]] = []
         """The committed sets of voters, each with the end offset of its record's batch."""
         self.leaders: dict[int, int] = {}
@@ -233,10 +231,6 @@ class QuorumChecker:
             detail = f"{key} is {'not ' if is_added else ''}in all sets since {since}: {self._voter_sets}"
             raise InvariantBroken("an answered change of the voters is committed", detail)
 
-    def committed_epoch_before(self, offset: int) -> int | None:
-        """The epoch of the committed batch that ends at this offset; None if none does."""
-        return self._epochs_before.get(offset)
-
     def _compare(self, watched: _WatchedNode, start: int, end: int, name: str) -> None:
         log = log_of(watched.driver)
         offset = max(start, log.start.end_offset)
@@ -246,7 +240,6 @@ class QuorumChecker:
                 if known is None and batch.base_offset == self.committed_end:
                     self.committed[batch.base_offset] = batch
                     self.committed_end = batch.last_offset + 1
-                    self._epochs_before[self.committed_end] = batch.epoch
                     self._on_committed_voters(log.voters.voters_at(self.committed_end))
                 elif known != batch:
                     detail = f"node {watched.node_id} has {batch}, committed was {known}"

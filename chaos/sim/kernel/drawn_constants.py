@@ -1,4 +1,4 @@
-"""Constants of the nodes' code that a run draws: with small ones, work takes many steps that would need much data."""
+"""Constants of the nodes' code, and times of its steps, that a run draws: so little data makes work of many steps."""
 
 from __future__ import annotations
 

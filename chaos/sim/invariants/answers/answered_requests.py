@@ -6,8 +6,9 @@ from collections.abc import Callable, Collection
 from typing import Generic, TypeVar
 
 from .....wire.api_keys import ApiKey
+from .....wire.codec import Struct, decode_response
 from .....wire.errors import WireFormatError
-from .....wire.frames import RequestHeader, parse_request_header
+from .....wire.frames import RequestHeader, parse_request_header, parse_response_header
 from ...replay.message_recorder import FrameSplitter
 
 _Noted = TypeVar("_Noted")
@@ -52,3 +53,9 @@ class AnsweredRequests(Generic[_Noted]):
             noted = self._noted.pop(frame[:4], None)
             if noted is not None:
                 self._on_answered(noted, frame)
+
+
+def decoded(api_key: int, version: int, frame: bytes) -> Struct:
+    """The body of a response to a request for this API, in this version."""
+    _, body_at = parse_response_header(api_key, version, frame)
+    return decode_response(api_key, version, frame, body_at)

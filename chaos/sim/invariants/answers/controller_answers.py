@@ -7,48 +7,31 @@ there is looked up when the controller reads the request, and what is committed,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from .....broker.to_controller.controller_channel import has_error_code
+from .....cluster.client.client_errors import CONTROLLER_APIS, QUORUM_APIS
 from .....raft.replication.partition_raft_log import PartitionRaftLog
+from .....raft.types import CommittedBatch
 from .....wire.api_keys import ApiKey
-from .....wire.codec import Struct, decode_request, decode_response
+from .....wire.codec import Struct, decode_request
 from .....wire.errors import ErrorCode
-from .....wire.frames import RequestHeader, parse_request_header, parse_response_header
+from .....wire.frames import RequestHeader, parse_request_header
 from ...kernel.transport import Pipe
 from ..invariant_broken import InvariantBroken
-from .answered_requests import AnsweredRequests
+from .answered_requests import AnsweredRequests, decoded
 
 _READ_BYTES = 1 << 20
-_DECIDED = frozenset(
-    {
-        ApiKey.CREATE_TOPICS,
-        ApiKey.DELETE_TOPICS,
-        ApiKey.CREATE_PARTITIONS,
-        ApiKey.CREATE_ACLS,
-        ApiKey.DELETE_ACLS,
-        ApiKey.ALTER_CONFIGS,
-        ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        ApiKey.CREATE_DELEGATION_TOKEN,
-        ApiKey.RENEW_DELEGATION_TOKEN,
-        ApiKey.EXPIRE_DELEGATION_TOKEN,
-        ApiKey.ELECT_LEADERS,
-        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-        ApiKey.LIST_PARTITION_REASSIGNMENTS,
-        ApiKey.ALTER_CLIENT_QUOTAS,
-        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
-        ApiKey.ALTER_PARTITION,
-        ApiKey.UPDATE_FEATURES,
-        ApiKey.BROKER_REGISTRATION,
-        ApiKey.BROKER_HEARTBEAT,
-        ApiKey.UNREGISTER_BROKER,
-        ApiKey.ALLOCATE_PRODUCER_IDS,
-        ApiKey.CONTROLLER_REGISTRATION,
-        ApiKey.ASSIGN_REPLICAS_TO_DIRS,
-    }
-)
+_DECIDED = (CONTROLLER_APIS - QUORUM_APIS - {ApiKey.INIT_PRODUCER_ID}) | {
+    ApiKey.ALTER_PARTITION,
+    ApiKey.BROKER_REGISTRATION,
+    ApiKey.BROKER_HEARTBEAT,
+    ApiKey.ALLOCATE_PRODUCER_IDS,
+    ApiKey.CONTROLLER_REGISTRATION,
+    ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+}
 """The APIs whose requests the active controller decides."""
 _UNDECIDED = (
     ErrorCode.NOT_CONTROLLER,
@@ -68,20 +51,20 @@ class CommittedMetadata(Protocol):
         """The end offset of what is committed."""
         ...
 
-    def committed_epoch_before(self, offset: int) -> int | None:
-        """The epoch of the committed batch that ends there; None if none does."""
+    @property
+    def committed(self) -> Mapping[int, CommittedBatch]:
+        """The committed batches, by their base offsets."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A request, and the newest record that is not committed when its controller reads it."""
+    """A request, and the last batch of metadata that is not committed when its controller reads it."""
 
     header: RequestHeader
     inner: RequestHeader | None
     """Of the client's request, when a broker forwards one."""
-    end_offset: int
-    epoch: int
+    newest: CommittedBatch
 
 
 class ControllerAnswers:
@@ -112,16 +95,16 @@ class ControllerAnswers:
             inner, _ = parse_request_header(request.request_data)
             if inner.api_key not in _DECIDED:
                 return None
-        return _Seen(header, inner, *newest)
+        return _Seen(header, inner, newest)
 
-    def _newest_uncommitted(self, log: PartitionRaftLog) -> tuple[int, int] | None:
-        """The end offset and epoch of the last batch with records of metadata; None when all of them are committed."""
+    def _newest_uncommitted(self, log: PartitionRaftLog) -> CommittedBatch | None:
+        """The last batch with records of metadata that is not committed; None when all of them are."""
         offset, newest = max(self._committed.committed_end, log.start.end_offset), None
         while offset < log.end_offset:
             for batch in log.read_batches(offset, log.end_offset, _READ_BYTES):
                 offset = batch.last_offset + 1
                 if batch.records:
-                    newest = offset, batch.epoch
+                    newest = batch
         return newest
 
     # ---------------------------------------------------------------- judgement
@@ -134,27 +117,23 @@ class ControllerAnswers:
         """Judge what was answered in the event that has just run. Raises `InvariantBroken`."""
         answered, self._answered = self._answered, []
         for seen, frame in answered:
-            if self._committed.committed_epoch_before(seen.end_offset) == seen.epoch:
+            if self._committed.committed.get(seen.newest.base_offset) == seen.newest:
                 continue
             answer = _answer(seen, frame)
             if answer is not None and not any(has_error_code(answer, code) for code in _UNDECIDED):
-                header = seen.inner or seen.header
+                header, newest = seen.inner or seen.header, seen.newest
                 detail = (
-                    f"{ApiKey(header.api_key).name}: {answer.to_dict()}; records up to {seen.end_offset} of epoch "
-                    f"{seen.epoch} were there, committed is {self._committed.committed_end}"
+                    f"{ApiKey(header.api_key).name}: {answer.to_dict()}; records up to {newest.last_offset} of epoch "
+                    f"{newest.epoch} were there, committed is what is below {self._committed.committed_end}"
                 )
                 raise InvariantBroken("what a controller has answered rests on committed metadata", detail)
 
 
 def _answer(seen: _Seen, frame: bytes) -> Struct | None:
     """The answer to who has asked first; None when the controller has not taken what was forwarded to it."""
-    header, body = seen.header, frame
-    _, body_at = parse_response_header(header.api_key, header.api_version, body)
-    answer = decode_response(header.api_key, header.api_version, body, body_at)
+    answer = decoded(seen.header.api_key, seen.header.api_version, frame)
     if seen.inner is None:
         return answer
     if answer.error_code or answer.response_data is None:
         return None
-    header, body = seen.inner, bytes(answer.response_data)
-    _, body_at = parse_response_header(header.api_key, header.api_version, body)
-    return decode_response(header.api_key, header.api_version, body, body_at)
+    return decoded(seen.inner.api_key, seen.inner.api_version, bytes(answer.response_data))

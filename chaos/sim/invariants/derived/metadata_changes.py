@@ -8,7 +8,7 @@ effect on the node: a deleted topic keeps its log there, a quota that was remove
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 from uuid import UUID
 
@@ -100,6 +100,6 @@ def _changed(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> list[Any]:
 
 
 def _named_in(delta: MetadataDelta) -> Iterator[object]:
-    for name in (*_TOLD_AS.values(), "changed_partitions", "created_topics", "deleted_topics"):
-        for key in getattr(delta, name):
-            yield name, key
+    for one in fields(delta):
+        for key in getattr(delta, one.name):
+            yield one.name, key

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from .....broker.groups.classic.consumer_protocol import read_assignment
 from .....broker.groups.records.offset_and_classic_records import OffsetAndMetadata, OffsetKey
 from .....wire.api_keys import ApiKey
-from .....wire.codec import Struct, decode_request, decode_response
-from .....wire.frames import RequestHeader, parse_response_header
+from .....wire.codec import Struct, decode_request
+from .....wire.frames import RequestHeader
 from .....wire.types import TopicPartition
 from ...kernel.transport import Pipe
-from ..answers.answered_requests import AnsweredRequests
+from ..answers.answered_requests import AnsweredRequests, decoded
 from ..invariant_broken import InvariantBroken
 from .group_log import GroupLog, WrittenOffset
 
@@ -88,8 +88,7 @@ class GroupAnswers:
         self._plans.setdefault((request.group_id, request.generation_id), []).append(plan)
 
     def _on_answered(self, asked: Asked, frame: bytes) -> None:
-        _, body_at = parse_response_header(asked.api_key, asked.version, frame)
-        self.answered.append((asked, decode_response(asked.api_key, asked.version, frame, body_at)))
+        self.answered.append((asked, decoded(asked.api_key, asked.version, frame)))
 
     # ---------------------------------------------------------------- judgement
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -53,14 +54,11 @@ class Controller:
     def __init__(self) -> None:
         self.log = _MetadataLog()
         self.committed_end = 0
-        self._committed: dict[int, int] = {}
+        self.committed: dict[int, CommittedBatch] = {}
         self._answers = ControllerAnswers(self)
         self._there, self._back = _Pipe(), _Pipe()
         self._answers.watch(self._there, self._back, lambda: self.log)  # type: ignore[arg-type, return-value]
         self._number = 0
-
-    def committed_epoch_before(self, offset: int) -> int | None:
-        return self._committed.get(offset)
 
     def append(self, epoch: int = 1, *records: bytes) -> None:
         self.log.append(epoch, list(records or (b"record",)))
@@ -70,8 +68,9 @@ class Controller:
 
     def commit(self, epoch: int = 1) -> None:
         """The next offset is committed, with a batch of this epoch."""
+        batch = self.log.batches[self.committed_end]
+        self.committed[self.committed_end] = replace(batch, epoch=epoch)
         self.committed_end += 1
-        self._committed[self.committed_end] = epoch
 
     def reads(self, api: ApiKey = _BEAT, version: int = _VERSION, fields: dict[str, Any] | None = None) -> int:
         """Read a request, in two pieces; returns its number."""
