@@ -7,6 +7,8 @@ clients go on asking every broker for offsets, and none may be answered what is 
 "loading-coordinators": other brokers become the coordinators of groups while transactions that commit offsets end, so
 that markers reach coordinators that are still loading.
 
+"static-members": members come back under the instance id of one that died or stopped, or not at all.
+
 "slow-assignments": members come and go, in either protocol, faster than the assignments of their group get to the log.
 """
 
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 from .faults.fault import FaultKind
 from .scenario import Scenario
+from .workloads.groups.consumer_groups import SETTINGS as GROUP_SETTINGS
 from .workloads.groups.hasty_group import SETTINGS as HASTY_GROUP_SETTINGS
 from .workloads.transactions.transactional_writers import SETTINGS as TRANSACTION_SETTINGS
 
@@ -49,6 +52,16 @@ GROUP_SCENARIOS = (
         workloads=("read-process-write", "mixed commits", "group coordinator elections"),
         properties=TRANSACTION_SETTINGS,
         has_slow_loads=True,
+    ),
+    Scenario(
+        "static-members",
+        "static members of a group come back, or not, while their coordinators are lost",
+        kinds=(FaultKind.KILL, FaultKind.PAUSE, *(FaultKind.CUT,) * 2, FaultKind.SLOW_LINK),
+        targets=("coordinator", "coordinator", "n1", "n2", "n3"),
+        faults_s=12.0,
+        mean_gap_s=1.5,
+        workloads=("static group",),
+        properties={**GROUP_SETTINGS, "offsets.topic.num.partitions": "1"},
     ),
     Scenario(
         "slow-assignments",

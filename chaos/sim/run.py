@@ -349,6 +349,13 @@ class Run:
                 self.world.rng_for("protocols").choice((("consumer",), ("classic",), PROTOCOLS)),
                 commits_behind=True,
             ),
+            "static group": lambda: GroupLoad(
+                context("group", TOPIC, History()),
+                self.history,
+                self.world.rng_for("protocols").choice((("consumer",), *(("classic",),) * 2, PROTOCOLS)),
+                commits_behind=self.world.rng_for("commits behind").random() < 0.5,
+                has_static_members=True,
+            ),
             "churn": lambda: TopicChanges(context("churn", "churn"), lambda: cluster.topic_views("churn")),
             "elections": lambda: PreferredLeaderChanges(context("elections"), cluster.brokers),
             "elections for pipelined producers": lambda: PreferredLeaderChanges(

@@ -111,6 +111,7 @@ SEEDS = {
     "lone-coordinators": 5,
     "loading-coordinators": 5,
     "slow-assignments": 5,
+    "static-members": 5,
 }
 """How many seeds of each scenario; more of those that are cheap."""
 CHUNKS = [(name, first) for name, count in SEEDS.items() for first in range(0, count, CHUNK)]

@@ -116,12 +116,17 @@ class ConsumerGroup:
             return new
         check_upgrade(group, config.consumer)
         members = upgraded_members(group, topics)
-        new.epoch = new.target_epoch = group.generation
+        # A rebalance that is under way is owed to the members: who joins may change nothing himself (a static one).
+        is_stable = group.state is ClassicGroupState.STABLE
+        new.target_epoch = group.generation
+        new.epoch = group.generation + (not is_stable)
         for member in members:
             new._put(member)
         new.target = {member.member_id: member.assigned for member in members}
         new.metadata_hash = new._hash_topics()
-        new._writes.records += upgraded_records(new.group_id, new.epoch, new.metadata_hash, members)
+        new._writes.records += upgraded_records(
+            new.group_id, EpochValue(new.epoch, new.metadata_hash), new.target_epoch, members
+        )
         return new
 
     def restore(self, now_ms: int) -> None:

@@ -76,14 +76,14 @@ def upgraded_members(group: ClassicGroup, topics: Topics) -> list[ConsumerGroupM
 
 
 def upgraded_records(
-    group_id: str, epoch: int, metadata_hash: int, members: Sequence[ConsumerGroupMember]
+    group_id: str, epoch: EpochValue, target_epoch: int, members: Sequence[ConsumerGroupMember]
 ) -> list[CoordinatorRecord]:
     """The records of a group that was upgraded, in Kafka's order: its members have their target assignments."""
     return [
         *(member_metadata_record(group_id, one.member_id, one.subscription) for one in members),
-        epoch_record(ConsumerGroupKey(RecordType.GROUP, group_id), EpochValue(epoch, metadata_hash)),
+        epoch_record(ConsumerGroupKey(RecordType.GROUP, group_id), epoch),
         *(target_record(group_id, one.member_id, one.assigned) for one in members),
-        epoch_record(ConsumerGroupKey(RecordType.TARGET, group_id), EpochValue(epoch)),
+        epoch_record(ConsumerGroupKey(RecordType.TARGET, group_id), EpochValue(target_epoch)),
         *(current_record(group_id, one.member_id, one.current()) for one in members),
     ]
 

@@ -12,6 +12,7 @@ from raftwerk.broker.groups.classic.classic_group import ClassicGroup
 from raftwerk.broker.groups.classic.classic_group_members import ClassicGroupState
 from raftwerk.broker.groups.group_config import OFFSETS_TOPIC
 from raftwerk.broker.groups.group_coordinator import GroupCoordinator
+from raftwerk.broker.groups.member_session_expiry import MemberSession
 from raftwerk.broker.groups.pending_transactional_offsets import PendingTransactionalOffsets
 from raftwerk.isr.leader.read_confirmations import ReadConfirmations
 from raftwerk.isr.leader.transaction_markers import TransactionMarker
@@ -75,7 +76,17 @@ def take_markers_while_it_loads(
     self._replicas.write_markers(timeout_ms, [entry], lambda codes: done(codes[0]), committed)
 
 
+def keep_the_timer(self: MemberSession) -> None:
+    """The next session of the member believes that a timer runs for it."""
+    self.deadline_ms = 0
+
+
 GROUP_MUTANTS = (
+    Mutant(
+        "a static member that came back has no session",
+        replacing(MemberSession, "end", keep_the_timer),
+        ("static-members",),
+    ),
     Mutant(
         "a coordinator of groups that loads takes markers",
         replacing(GroupCoordinator, "write_marker", take_markers_while_it_loads),

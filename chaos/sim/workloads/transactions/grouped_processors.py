@@ -15,16 +15,9 @@ from .....cluster.client.admin_client import NewTopic
 from ...invariants.client_invariants import History
 from ...invariants.transaction_invariants import EffectHistory
 from ..clients import ClientContext, TopicConsumer
-from ..groups.consumer_groups import (
-    GROUP,
-    PROTOCOLS,
-    STALL_PROBABILITY,
-    STALL_S,
-    ClassicIncarnation,
-    ConsumerIncarnation,
-    GroupLoad,
-    MemberIncarnation,
-)
+from ..groups.consumer_groups import PROTOCOLS, GroupLoad
+from ..groups.group_member import GROUP, STALL_PROBABILITY, STALL_S, MemberIncarnation
+from ..groups.member_protocols import ClassicIncarnation, ConsumerIncarnation
 from ..workload import create_topic_until_done
 from .committed_reader import CommittedReader
 from .transactional_producer import AbortableError, ClientStyle, FencedError, GroupMember, TransactionalProducer
