@@ -106,8 +106,7 @@ class ConsumerGroup:
     def upgraded(cls, group: ClassicGroup, config: GroupConfig, topics: Topics) -> ConsumerGroup:
         """The consumer group that a classic group becomes. `restore` starts it; its records precede its first answer.
 
-        A classic group without members leaves nothing. Raises `ProtocolError(GROUP_ID_NOT_FOUND)` where it must stay
-        classic.
+        One without members leaves nothing. Raises `ProtocolError(GROUP_ID_NOT_FOUND)` where it must stay classic.
         """
         new = cls(group.group_id, config, topics)
         new._writes.records += group.tombstones()
@@ -116,17 +115,13 @@ class ConsumerGroup:
             return new
         check_upgrade(group, config.consumer)
         members = upgraded_members(group, topics)
-        # A rebalance that is under way is owed to the members: who joins may change nothing himself (a static one).
-        is_stable = group.state is ClassicGroupState.STABLE
-        new.target_epoch = group.generation
-        new.epoch = group.generation + (not is_stable)
+        owes_rebalance = group.state is not ClassicGroupState.STABLE  # also where one joins who changes nothing
+        new.target_epoch, new.epoch = group.generation, group.generation + owes_rebalance
         for member in members:
             new._put(member)
         new.target = {member.member_id: member.assigned for member in members}
         new.metadata_hash = new._hash_topics()
-        new._writes.records += upgraded_records(
-            new.group_id, EpochValue(new.epoch, new.metadata_hash), new.target_epoch, members
-        )
+        new._writes.records += upgraded_records(group, EpochValue(new.epoch, new.metadata_hash), members)
         return new
 
     def restore(self, now_ms: int) -> None:

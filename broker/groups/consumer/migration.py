@@ -76,14 +76,20 @@ def upgraded_members(group: ClassicGroup, topics: Topics) -> list[ConsumerGroupM
 
 
 def upgraded_records(
-    group_id: str, epoch: EpochValue, target_epoch: int, members: Sequence[ConsumerGroupMember]
+    group: ClassicGroup, epoch: EpochValue, members: Sequence[ConsumerGroupMember]
 ) -> list[CoordinatorRecord]:
-    """The records of a group that was upgraded, in Kafka's order: its members have their target assignments."""
+    """The records of a group that was upgraded, in Kafka's order: its members have their target assignments.
+
+    `epoch` is that of the consumer group: a new one if the classic group was rebalancing, so that its members get a new
+    target. Otherwise no member would read the partitions of one that has left, where the one who joins is a static
+    member that comes back and changes nothing.
+    """
+    group_id = group.group_id
     return [
         *(member_metadata_record(group_id, one.member_id, one.subscription) for one in members),
         epoch_record(ConsumerGroupKey(RecordType.GROUP, group_id), epoch),
         *(target_record(group_id, one.member_id, one.assigned) for one in members),
-        epoch_record(ConsumerGroupKey(RecordType.TARGET, group_id), EpochValue(target_epoch)),
+        epoch_record(ConsumerGroupKey(RecordType.TARGET, group_id), EpochValue(group.generation)),
         *(current_record(group_id, one.member_id, one.current()) for one in members),
     ]
 

@@ -180,14 +180,15 @@ class GroupAnswers:
         group_id, member_id, generation = request.group_id, request.member_id, request.generation_id
         given = bytes(response.assignment)
         was_consumer_group = False
-        ids = {member_id}
+        ids = {member_id: None}
         for log in self._logs.values():
             was_consumer_group = was_consumer_group or group_id in log.consumer
             records = [one for _, one in log.generations.get(group_id, ()) if one is not None]
             members = [one for group in records if group.generation == generation for one in group.members]
             # A static member that came back has the assignment that was sent for its former id.
             instance_id = request.get("group_instance_id")
-            ids |= {one.member_id for one in members if instance_id is not None and one.instance_id == instance_id}
+            if instance_id is not None:
+                ids |= {one.member_id: None for one in members if one.instance_id == instance_id}
             if any((one.member_id, one.assignment) == (member_id, given) for one in members):
                 break
             partitions = sorted(index for _, index in read_assignment(given)[0]) if was_consumer_group else []
