@@ -4,7 +4,8 @@
 begun. It must be refused then, by the epoch of the member or the generation of the group.
 
 "stalled-metadata": a node hears everything but the metadata log, while partitions elect leaders. So a broker leads on
-that has missed the epoch of another leader. "kept-metadata": a controller appends records that no other node gets.
+that has missed the epoch of another leader. "kept-metadata": a controller appends records that no other node gets. In
+"parted-quorum" several do so, one after the other, so that a longer log may be an older one.
 "skipped-metadata": a node gets no metadata until what it lacks is in a snapshot alone, while topics, quotas, settings
 and registrations of brokers come and go.
 
@@ -90,6 +91,20 @@ RARE_SCENARIOS = (
         mean_duration_s=0.5,
         workloads=("elections", "churn", "min isr"),
         drawn_properties=METADATA_SNAPSHOTS,
+    ),
+    Scenario(
+        "parted-quorum",
+        "controllers append what no other one gets and are killed, one after the other, so that their logs part",
+        kinds=(*(FaultKind.METADATA_STAYS,) * 3, *(FaultKind.KILL,) * 4, FaultKind.SLOW_START),
+        targets=("c101", "c102", "c103"),
+        fixed_targets={FaultKind.METADATA_STAYS: "controller"},
+        controllers=3,
+        nodes=2,
+        faults_s=12.0,
+        mean_gap_s=0.4,
+        mean_duration_s=0.5,
+        workloads=("churn", "elections", "min isr"),
+        properties={"controller.quorum.fetch.timeout.ms": "800", "controller.quorum.election.timeout.ms": "300"},
     ),
     Scenario(
         "skipped-metadata",

@@ -21,7 +21,7 @@ from .faults.target_cluster import LOG_DIR
 from .invariants.client_invariants import History, check_history
 from .invariants.invariant_broken import InvariantBroken
 from .kernel.clock import SimClock
-from .kernel.drawn_constants import slow_coordinator_loads, small_snapshot_batches
+from .kernel.drawn_constants import frequent_log_end_notes, slow_coordinator_loads, small_snapshot_batches
 from .kernel.event_loop import ProcessLoop, SimulationError
 from .kernel.world import World
 from .scenario import Scenario
@@ -137,10 +137,14 @@ class Run:
 
     @contextmanager
     def _drawn_constants(self) -> Iterator[None]:
-        """Metadata snapshots that are often made may have many batches, and loads of coordinators many steps."""
+        """Metadata snapshots that are often made may have many batches, and loads of coordinators many steps.
+
+        Where snapshots are often made, voters may also often note how far their logs reach.
+        """
         with ExitStack() as drawn:
             if self.scenario.has_many_snapshots:
                 drawn.enter_context(small_snapshot_batches(self.world.rng_for("snapshot batches")))
+                drawn.enter_context(frequent_log_end_notes(self.world.rng_for("log end notes")))
             if self.scenario.has_slow_loads:
                 drawn.enter_context(slow_coordinator_loads(self.world.rng_for("slow loads")))
             yield

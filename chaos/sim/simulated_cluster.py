@@ -18,12 +18,14 @@ from ...controller.metadata.metadata_image import RECORD_VERSION_FEATURE, TRANSA
 from ...controller.metadata.metadata_loader import MetadataLoader
 from ...log.manager.log_manager import LogManager
 from ...log.state.checkpoints import encode_uuid
-from ...raft.driver.raft_driver import metadata_log_dir
+from ...raft.driver.raft_driver import RaftDriver, metadata_log_dir
 from ...raft.replication.partition_raft_log import PartitionRaftLog
 from ...runtime.ports import Runtime
 from .faults.coordinator_loads import load_while_markers_are_sent
 from .faults.target_cluster import LOG_DIR
+from .invariants.answers.answered_requests import watch_answers
 from .invariants.answers.controller_answers import ControllerAnswers
+from .invariants.answers.vote_answers import VoteAnswers
 from .invariants.derived.compacted_logs import CompactedLogs
 from .invariants.derived.metadata_changes import MetadataChangeChecker
 from .invariants.derived.metadata_images import ImageChecker
@@ -105,7 +107,7 @@ class SimulatedCluster:
         self._first_voters = self.voters[: config.first_voters]
         is_dynamic = bool(self._first_voters)
         self.quorum = QuorumChecker(self.voters, world.trace.note, lambda: world.now_s, is_dynamic=is_dynamic)
-        self._controller_answers = ControllerAnswers(self.quorum)
+        self._controller_answers, self._vote_answers = ControllerAnswers(self.quorum), VoteAnswers()
         self._min_isr: int = NodeConfig.from_properties(self.properties(self.brokers[0]))["min.insync.replicas"]
         is_verified = config.properties.get("transaction.partition.verification.enable") != "false"
         self.transactions = TransactionChecker(lambda: world.now_s, is_verified=is_verified)
@@ -143,11 +145,17 @@ class SimulatedCluster:
             self.groups.answers.watch(there, back)
         elif there.receiver.local[1] == CONTROLLER_PORT:
             node_id = self._node_of[there.target]
-            self._controller_answers.watch(there, back, lambda: self._metadata_log(node_id))
+            decided = self._controller_answers.requests(lambda: self._metadata_log(node_id))
+            votes = self._vote_answers.requests(lambda: self._quorum_of(node_id))
+            watch_answers(there, back, (decided, votes))
+
+    def _quorum_of(self, node_id: int) -> RaftDriver | None:
+        node = self.nodes.get(node_id)
+        return None if node is None else node.raft
 
     def _metadata_log(self, node_id: int) -> PartitionRaftLog | None:
-        node = self.nodes.get(node_id)
-        return None if node is None or node.raft is None else log_of(node.raft)
+        quorum = self._quorum_of(node_id)
+        return None if quorum is None else log_of(quorum)
 
     @property
     def bootstrap(self) -> str:
@@ -255,6 +263,7 @@ class SimulatedCluster:
         self._before_crash(node_id, power_loss=power_loss)
         self.quorum.forget(node_id)
         self._controller_answers.forget()
+        self._vote_answers.forget()
         self.quorum_steps.forget(node_id)
         for checker in (self.replica_steps, self.partitions):
             checker.forget(node_id, power_loss=power_loss)
@@ -340,8 +349,14 @@ class SimulatedCluster:
         self.partitions.on_bit_rot(self._node_of[name])
 
     def is_mended(self, name: str) -> bool:
-        """See `TargetCluster`."""
-        return self.partitions.is_mended(self._node_of[name])
+        """See `TargetCluster`. A mended segment is there before its name is on the device."""
+        node_id, disk = self._node_of[name], self.world.hosts[name].disk
+        if not self.partitions.is_mended(node_id):
+            return False
+        if disk.has_lied or not self._recovery_points.what_is_wrong(node_id, self.nodes[node_id].replica_manager, disk):
+            return True
+        self.partitions.on_bit_rot(node_id)
+        return False
 
     def jump_clocks(self, by_s: float) -> None:
         """Set the wall clocks of all nodes forward."""
@@ -471,6 +486,7 @@ class SimulatedCluster:
             self._watch(node_id)
         self.quorum.after_event(node_id)
         self._controller_answers.check()
+        self._vote_answers.check()
         self.quorum_steps.after_event(node_id)
         changed = self.replica_steps.after_event(node_id)
         self.partitions.after_event(node_id, changed)

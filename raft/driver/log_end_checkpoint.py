@@ -22,7 +22,8 @@ from ..snapshots.snapshot_store import parse_snapshot_name
 from .quorum_state_store import QuorumStateStore
 
 LOG_END_FILE = "metadata-log-end-checkpoint"
-_WRITE_EVERY_S = 10.0
+WRITE_EVERY_S = 10.0
+"""How often at most a voter notes its log's end while it runs, in seconds."""
 _UNKNOWN = -1
 _logger = logging.getLogger(__name__)
 
@@ -118,12 +119,13 @@ class LogEndCheckpoint:
         self._disk = disk
         self._directory = directory
         self._path = f"{directory.rpartition('/')[0]}/{LOG_END_FILE}"
-        self._written = LogEnd()
+        self.noted = LogEnd()
+        """What was noted last, though it may not be on the disk yet."""
         self._written_s = float("-inf")
 
     def check(self, epoch: int, end_offset: int) -> None:
         """Compare the epoch of quorum-state and the log's end with what was noted. `StorageError`, `OSError`."""
-        noted = self._written = _read(self._disk, self._path)
+        noted = self.noted = _read(self._disk, self._path)
         lost = _compared(noted, epoch, end_offset, self._directory)
         if lost is not None:
             sometimes(True, "a voter did not start because its metadata log had lost its end")
@@ -134,20 +136,20 @@ class LogEndCheckpoint:
     def note_committed(self, epoch: int, committed_offset: int) -> None:
         """Note from time to time, without blocking the loop, up to where committed records are durable here."""
         now_s = asyncio.get_running_loop().time()
-        if now_s < self._written_s + _WRITE_EVERY_S or committed_offset <= self._written.committed_offset:
+        if now_s < self._written_s + WRITE_EVERY_S or committed_offset <= self.noted.committed_offset:
             return
         self._written_s = now_s
-        self._written = LogEnd(epoch, committed_offset)
-        self._disk.write_atomic_soon(self._path, self._written.encode()).add_done_callback(_log_failure)
+        self.noted = LogEnd(epoch, committed_offset)
+        self._disk.write_atomic_soon(self._path, self.noted.encode()).add_done_callback(_log_failure)
 
     def note_stop(self, epoch: int, committed_offset: int, end_offset: int) -> None:
         """Durably note where the closed log ends. `OSError`."""
-        committed = max(committed_offset, self._written.committed_offset)
+        committed = max(committed_offset, self.noted.committed_offset)
         self._write(LogEnd(epoch, min(committed, end_offset), end_offset))
 
     def _write(self, end: LogEnd) -> None:
         self._disk.write_atomic(self._path, end.encode())
-        self._written = end
+        self.noted = end
 
 
 def _log_failure(written: asyncio.Future[None]) -> None:

@@ -127,9 +127,10 @@ class RaftDriver:
         self._spare_timer: asyncio.TimerHandle | None = None
         self._log = PartitionRaftLog(log, runtime, self._spare)
         election_state = self._store.read()
-        self._log_end = LogEndCheckpoint(runtime.disk, state_dir) if config.can_vote else None
-        if self._log_end is not None:
-            self._log_end.check(election_state.epoch, self._log.end_offset)
+        self.log_end = LogEndCheckpoint(runtime.disk, state_dir) if config.can_vote else None
+        """Where a voter notes how far its log reaches; None for an observer."""
+        if self.log_end is not None:
+            self.log_end.check(election_state.epoch, self._log.end_offset)
         self._quorum = Quorum(config, self._log, election_state, runtime.rng)
         self._publisher = CommitPublisher(self._quorum.state, self._log, listener)
         self._peers = NetworkChannel(config, connect or connector(config))
@@ -170,8 +171,8 @@ class RaftDriver:
         await self._tasks.cancel_all()
         try:
             self._log.close(clean=not self.failure.done())
-            if self._log_end is not None and not self.failure.done():
-                self._log_end.note_stop(self.epoch, self._durably_committed(), self._log.end_offset)
+            if self.log_end is not None and not self.failure.done():
+                self.log_end.note_stop(self.epoch, self._durably_committed(), self._log.end_offset)
         except (StorageError, OSError) as error:
             _logger.error("the metadata log is left to recovery: %s", error)
 
@@ -515,8 +516,8 @@ class RaftDriver:
             self._fail(error)
             return
         self._handle_quietly(self._quorum.on_flushed)
-        if self._log_end is not None:
-            self._log_end.note_committed(self.epoch, self._durably_committed())
+        if self.log_end is not None:
+            self.log_end.note_committed(self.epoch, self._durably_committed())
 
     def _durably_committed(self) -> int:
         return min(self.high_watermark, self._log.durable_offset)

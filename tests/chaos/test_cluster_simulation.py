@@ -112,6 +112,7 @@ SEEDS = {
     "loading-coordinators": 5,
     "slow-assignments": 5,
     "static-members": 5,
+    "parted-quorum": 5,
 }
 """How many seeds of each scenario; more of those that are cheap."""
 CHUNKS = [(name, first) for name, count in SEEDS.items() for first in range(0, count, CHUNK)]

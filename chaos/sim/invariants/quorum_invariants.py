@@ -3,7 +3,8 @@
 Their names are: "epochs do not go back", "one leader an epoch", "the vote is durable before its reply", "the high
 watermark does not go back", "committed records never change", "a committed record is on a majority's disks", "a leader
 holds every committed record", "nothing committed is truncated", "a leader whose time is over resigns", "an answered
-change of the voters is committed", "the voters of a node are those of its log".
+change of the voters is committed", "the voters of a node are those of its log", "what a voter counts as durable is on
+its disk".
 
 What is durable is read from the simulated devices.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ....raft.driver.log_end_checkpoint import LogEnd
 from ....raft.driver.quorum_state_store import parse_quorum_state
 from ....raft.driver.raft_driver import RaftDriver
 from ....raft.replication.partition_raft_log import PartitionRaftLog
@@ -48,6 +50,8 @@ class _WatchedNode:
     role: Role | None = None
     high_watermark: int = 0
     end_offset: int = 0
+    durable_offset: int = 0
+    noted: LogEnd | None = None
     outdated_since_s: float | None = None
     last_event_s: float = 0.0
 
@@ -140,6 +144,7 @@ class QuorumChecker:
         if end_offset < watched.end_offset and end_offset < watched.high_watermark:
             detail = f"node {node_id} cut its log to {end_offset}, below its high watermark {watched.high_watermark}"
             raise InvariantBroken("nothing committed is truncated", detail)
+        self._check_durable(watched)
         if self._is_dynamic and end_offset < watched.end_offset:
             check_voters(log_of(watched.driver), node_id)
         watched.end_offset = end_offset
@@ -185,6 +190,21 @@ class QuorumChecker:
         if (state.epoch, state.voted) != (role.epoch, role.voted):
             detail = f"node {watched.node_id}: on disk {state}, in memory epoch {role.epoch}, voted {role.voted}"
             raise InvariantBroken("the vote is durable before its reply", detail)
+
+    def _check_durable(self, watched: _WatchedNode) -> None:
+        """Compare what the node counts as durable, and notes of it, with its device, when it changes."""
+        log, checkpoint = watched.driver.quorum_state.log, watched.driver.log_end
+        durable, noted = log.durable_offset, None if checkpoint is None else checkpoint.noted
+        if durable > log.end_offset:
+            detail = f"node {watched.node_id}: its log ends at {log.end_offset}, durable are {durable}"
+            raise InvariantBroken("what a voter counts as durable is on its disk", detail)
+        if (durable == watched.durable_offset and noted is watched.noted) or watched.disk.has_lied:
+            return
+        watched.durable_offset, watched.noted = durable, noted
+        counted = max(durable, 0 if noted is None else noted.committed_offset)
+        if log.start.end_offset < counted and watched.log.end_offset < counted:
+            detail = f"node {watched.node_id}: {counted}, its disk has {watched.log.end_offset}; noted is {noted}"
+            raise InvariantBroken("what a voter counts as durable is on its disk", detail)
 
     def _check_complete(self, watched: _WatchedNode, epoch: int) -> None:
         """Leader completeness (Raft, 5.4.3). The leader of an older epoch, elected by late votes, is not checked."""

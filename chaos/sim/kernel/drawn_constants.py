@@ -10,8 +10,10 @@ from typing import Any
 
 from ....broker.coordinators import coordinator_loader
 from ....controller.metadata import metadata_snapshot
+from ....raft.driver import log_end_checkpoint
 
 _RECORDS_A_BATCH = (1, 1, metadata_snapshot.RECORDS_A_BATCH)
+_NOTES_EVERY_S = (0.0, 0.3, log_end_checkpoint.WRITE_EVERY_S)
 _RECORDS_A_STEP = (1, 4)
 _STEP_S = (0.002, 0.006, 0.02)
 
@@ -25,6 +27,17 @@ def small_snapshot_batches(rng: random.Random) -> Iterator[None]:
         yield
     finally:
         metadata_snapshot.RECORDS_A_BATCH = usual
+
+
+@contextmanager
+def frequent_log_end_notes(rng: random.Random) -> Iterator[None]:
+    """Until it is left, voters note how far their logs reach as often as the generator draws."""
+    usual = log_end_checkpoint.WRITE_EVERY_S
+    log_end_checkpoint.WRITE_EVERY_S = rng.choice(_NOTES_EVERY_S)
+    try:
+        yield
+    finally:
+        log_end_checkpoint.WRITE_EVERY_S = usual
 
 
 @contextmanager

@@ -16,6 +16,9 @@ from .election_actions import Proposals
 from .quorum_history import QuorumHistory
 from .replica_state import MetadataLog, ReplicaState
 
+SUCCEEDED = "HandleSuccessFetchResponse"
+DIVERGED = "HandleDivergingFetchResponse"
+
 
 class LogActions:
     """Changes of the log and of the high watermark of one replica."""
@@ -67,7 +70,7 @@ class LogActions:
                 f"{after.log} is no part of the leader's in epoch {now.epoch}, {leaders}",
             ),
         )
-        yield Proposal("HandleSuccessFetchResponse", replace(now, log=after.log), failed)
+        yield Proposal(SUCCEEDED, replace(now, log=after.log), failed)
 
     def truncate(self, now: ReplicaState, after: ReplicaState) -> Proposals:
         """HandleDivergingFetchResponse: cut the log where the leader's epochs say."""
@@ -76,7 +79,7 @@ class LogActions:
             return
         if leaders is None:
             shorter = replace(now, log=now.log.common_prefix(after.log))
-            yield Proposal("HandleDivergingFetchResponse", shorter, (f"epoch {now.epoch} has no leader",))
+            yield Proposal(DIVERGED, shorter, (f"epoch {now.epoch} has no leader",))
             return
         kept = truncated(now.log, leaders)
         failed = violated(
@@ -84,7 +87,7 @@ class LogActions:
             (not is_valid_position(leaders, now.log), f"its log is a prefix of the leader's in epoch {now.epoch}"),
             (kept.end_offset >= now.high_watermark, f"{now.high_watermark} is committed, {kept.end_offset} is kept"),
         )
-        yield Proposal("HandleDivergingFetchResponse", replace(now, log=kept), failed)
+        yield Proposal(DIVERGED, replace(now, log=kept), failed)
 
     # ---- snapshots ---------------------------------------------------------------------------------------------------
 
@@ -152,7 +155,7 @@ class LogActions:
             (offset <= now.log.end_offset, f"its log ends at {now.log.end_offset}, before {offset}"),
             (offset <= known, f"the leader of epoch {now.epoch} has committed up to {known}, not to {offset}"),
         )
-        yield Proposal("HandleSuccessFetchResponse", replace(now, high_watermark=offset), failed)
+        yield Proposal(SUCCEEDED, replace(now, high_watermark=offset), failed)
 
 
 def _voters_violated(now: ReplicaState, before: MetadataLog, entry: MetadataLog) -> tuple[str, ...]:

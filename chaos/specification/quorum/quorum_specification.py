@@ -16,7 +16,7 @@ from ....raft.voters.voter_set import VoterSet
 from ..log_entry import empty_log
 from ..step_search import Action, Deviation, Proposal, explain
 from .election_actions import ElectionActions
-from .log_actions import LogActions
+from .log_actions import DIVERGED, SUCCEEDED, LogActions
 from .quorum_history import QuorumHistory
 from .replica_state import MetadataLog, ReplicaState
 from .restart_actions import RestartWithState, restart_without_state
@@ -90,6 +90,10 @@ class QuorumSpecification:
         path = self._path(before, after, restart)
         if isinstance(path, Deviation):
             return path
+        answers = {step.action for step in path} & {SUCCEEDED, DIVERGED}
+        if len(answers) > 1 and restart is None:
+            told = f"one event cut the log and took over {after.log}, committed up to {after.high_watermark}"
+            return Deviation(told, f"not {DIVERGED}: that answer tells only where to cut")
         newest = max((epoch for epoch, one in self.history.epochs.items() if one.leader is not None), default=0)
         committed = self.history.committed
         for step in path:

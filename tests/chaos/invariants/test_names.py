@@ -9,7 +9,12 @@ from raftwerk.chaos.sim.invariants.names import CHECKED_IN_EVERY_RUN
 
 FOLDER = Path(__file__).parents[3] / "chaos" / "sim" / "invariants"
 MODULES = {
-    "the metadata quorum": ("answers/controller_answers", "quorum_invariants", "steps/quorum_steps"),
+    "the metadata quorum": (
+        "answers/controller_answers",
+        "answers/vote_answers",
+        "quorum_invariants",
+        "steps/quorum_steps",
+    ),
     "partitions": (
         "derived/reassignments",
         "partition_invariants",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import Generic, TypeVar
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Generic, TypeVar
 
 from .....wire.api_keys import ApiKey
 from .....wire.codec import Struct, decode_response
 from .....wire.errors import WireFormatError
 from .....wire.frames import RequestHeader, parse_request_header, parse_response_header
+from ...kernel.transport import Pipe
 from ...replay.message_recorder import FrameSplitter
 
 _Noted = TypeVar("_Noted")
@@ -53,6 +54,20 @@ class AnsweredRequests(Generic[_Noted]):
             noted = self._noted.pop(frame[:4], None)
             if noted is not None:
                 self._on_answered(noted, frame)
+
+
+def watch_answers(there: Pipe, back: Pipe, watchers: Sequence[AnsweredRequests[Any]]) -> None:
+    """Let these watch a connection: its requests when the server reads them, and its responses when they are sent."""
+
+    def on_read(data: bytes) -> None:
+        for one in watchers:
+            one.on_requests(data)
+
+    def on_sent(data: bytes) -> None:
+        for one in watchers:
+            one.on_responses(data)
+
+    there.on_read, back.on_sent = on_read, on_sent
 
 
 def decoded(api_key: int, version: int, frame: bytes) -> Struct:

@@ -19,7 +19,6 @@ from .....wire.api_keys import ApiKey
 from .....wire.codec import Struct, decode_request
 from .....wire.errors import ErrorCode
 from .....wire.frames import RequestHeader, parse_request_header
-from ...kernel.transport import Pipe
 from ..invariant_broken import InvariantBroken
 from .answered_requests import AnsweredRequests, decoded
 
@@ -75,15 +74,13 @@ class ControllerAnswers:
         self._answered: list[tuple[_Seen, bytes]] = []
         """What was answered and is not judged yet."""
 
-    def watch(self, there: Pipe, back: Pipe, log: Callable[[], PartitionRaftLog | None]) -> None:
-        """Watch a new connection: its requests and its responses. `log` gives the metadata log of the controller."""
-        requests = AnsweredRequests(
+    def requests(self, log: Callable[[], PartitionRaftLog | None]) -> AnsweredRequests[_Seen]:
+        """What watches one connection to a controller; `log` gives its metadata log while it runs."""
+        return AnsweredRequests(
             _DECIDED | {ApiKey.ENVELOPE},
             lambda header, frame, body_at: self._see(log(), header, frame, body_at),
             lambda seen, frame: self._answered.append((seen, frame)),
         )
-        there.on_read = requests.on_requests
-        back.on_sent = requests.on_responses
 
     def _see(self, log: PartitionRaftLog | None, header: RequestHeader, frame: bytes, body_at: int) -> _Seen | None:
         newest = None if log is None else self._newest_uncommitted(log)

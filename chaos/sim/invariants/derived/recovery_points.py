@@ -22,6 +22,12 @@ class RecoveryPointChecker:
 
     def after_metadata(self, node_id: int, manager: ReplicaManager, disk: SimDisk) -> None:
         """Check the logs of a node. Raises `InvariantBroken`."""
+        wrong = self.what_is_wrong(node_id, manager, disk)
+        if wrong is not None:
+            raise InvariantBroken("what is below a recovery point is on the disk", wrong)
+
+    def what_is_wrong(self, node_id: int, manager: ReplicaManager, disk: SimDisk) -> str | None:
+        """The first log of a node that its disk does not have up to its recovery point; None if all are right."""
         before, now = self._checked.get(node_id, {}), {}
         for key, replica in manager.partitions.items():
             log = replica.log
@@ -31,6 +37,6 @@ class RecoveryPointChecker:
             if before.get(log) != log.recovery_point:
                 durable = DurableLog(disk, log.directory).end_offset
                 if durable < log.recovery_point:
-                    detail = f"{key} on {node_id}: {log.recovery_point}, the disk has it up to {durable}"
-                    raise InvariantBroken("what is below a recovery point is on the disk", detail)
+                    return f"{key} on {node_id}: {log.recovery_point}, the disk has it up to {durable}"
         self._checked[node_id] = now
+        return None

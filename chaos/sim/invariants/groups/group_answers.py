@@ -5,7 +5,8 @@ assignment of a heartbeat ("what a coordinator of groups has answered is committ
 what the leader of its generation has sent in that generation ("an assignment is what its leader has sent"). A stable
 offset is none that another one had replaced before it was asked for, also where the coordinator is cut off and another
 broker leads already ("a stable offset is not older than its request"); other offsets are or were committed ("no offset
-is answered that was not committed").
+is answered that was not committed"). A member that joins, or that has sent all fields as it may have missed an answer,
+is told its whole assignment ("a member that sends all fields is told its assignment").
 """
 
 from __future__ import annotations
@@ -69,8 +70,7 @@ class GroupAnswers:
     def watch(self, there: Pipe, back: Pipe) -> None:
         """Watch a new connection: its requests and its responses."""
         requests = AnsweredRequests(_ASKED | _REMOVES, self._note, self._on_answered)
-        there.on_sent = requests.on_requests
-        back.on_sent = requests.on_responses
+        there.on_sent, back.on_sent = requests.on_requests, requests.on_responses
 
     def _note(self, header: RequestHeader, frame: bytes, body_at: int) -> Asked | None:
         key, request = ApiKey(header.api_key), decode_request(header.api_key, header.api_version, frame, body_at)
@@ -213,6 +213,9 @@ class GroupAnswers:
         request, epoch = asked.request, response.member_epoch
         member_id = response.member_id or request.member_id
         given = None
+        if response.assignment is None and epoch > 0 and _has_all_fields(request):
+            detail = f"{request.group_id}: {member_id} in epoch {epoch} may have missed it"
+            raise InvariantBroken("a member that sends all fields is told its assignment", detail)
         if response.assignment is not None:
             rows = response.assignment.topic_partitions
             given = sorted((row.topic_id, index) for row in rows for index in row.partitions)
@@ -225,6 +228,13 @@ class GroupAnswers:
                     return
         detail = f"{request.group_id}: {member_id} in epoch {epoch} with {given}"
         raise InvariantBroken("what a coordinator of groups has answered is committed", detail)
+
+
+def _has_all_fields(heartbeat: Struct) -> bool:
+    """Whether the member joins, or sends all that it would send then (KIP-848)."""
+    subscribes = heartbeat.subscribed_topic_names is not None or heartbeat.get("subscribed_topic_regex") is not None
+    is_whole = subscribes and heartbeat.rebalance_timeout != -1 and heartbeat.topic_partitions is not None
+    return heartbeat.member_epoch == 0 or is_whole
 
 
 def _says(written: WrittenOffset) -> tuple[int, int, str, int] | None:

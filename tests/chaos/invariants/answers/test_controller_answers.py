@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from raftwerk.chaos.sim.invariants.answers.answered_requests import watch_answers
 from raftwerk.chaos.sim.invariants.answers.controller_answers import ControllerAnswers
 from raftwerk.chaos.sim.invariants.invariant_broken import InvariantBroken
 from raftwerk.raft.types import CommittedBatch
@@ -57,7 +58,8 @@ class Controller:
         self.committed: dict[int, CommittedBatch] = {}
         self._answers = ControllerAnswers(self)
         self._there, self._back = _Pipe(), _Pipe()
-        self._answers.watch(self._there, self._back, lambda: self.log)  # type: ignore[arg-type, return-value]
+        watched = self._answers.requests(lambda: self.log)  # type: ignore[arg-type, return-value]
+        watch_answers(self._there, self._back, [watched])  # type: ignore[arg-type]
         self._number = 0
 
     def append(self, epoch: int = 1, *records: bytes) -> None:
