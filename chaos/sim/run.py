@@ -45,6 +45,7 @@ from .workloads.partition_changes import (
     PreferredLeaderChanges,
     Reassignments,
     ThrottledReassignments,
+    TransactionMoves,
 )
 from .workloads.pipelined_producers import PipelinedProducersLoad
 from .workloads.quota_changes import QuotaChanges
@@ -361,6 +362,9 @@ class Run:
                 has_static_members=True,
             ),
             "churn": lambda: TopicChanges(context("churn", "churn"), lambda: cluster.topic_views("churn")),
+            "churn of another min ISR": lambda: TopicChanges(
+                context("churn", "churn"), lambda: cluster.topic_views("churn"), (None, "3")
+            ),
             "elections": lambda: PreferredLeaderChanges(context("elections"), cluster.brokers),
             "elections for pipelined producers": lambda: PreferredLeaderChanges(
                 context("elections for pipelined producers", "pipelined"), cluster.brokers
@@ -386,6 +390,9 @@ class Run:
             "hasty voters": lambda: VoterChanges(context("voters"), cluster, is_hasty=True),
             "dir moves": lambda: LogDirMoves(context("dir moves"), cluster.brokers, (LOG_DIR, *cluster.extra_log_dirs)),
             "moves": lambda: Reassignments(context("moves"), cluster.brokers, cluster.why_reassigning),
+            "moves of transactions": lambda: TransactionMoves(
+                context("moves", "transactions"), cluster.brokers, cluster.why_reassigning
+            ),
             "cancelled moves": lambda: CancelledReassignments(
                 context("moves"), cluster.brokers, cluster.why_reassigning
             ),

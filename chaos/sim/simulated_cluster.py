@@ -353,7 +353,8 @@ class SimulatedCluster:
         node_id, disk = self._node_of[name], self.world.hosts[name].disk
         if not self.partitions.is_mended(node_id):
             return False
-        if disk.has_lied or not self._recovery_points.what_is_wrong(node_id, self.nodes[node_id].replica_manager, disk):
+        manager = self.nodes[node_id].replica_manager
+        if disk.has_lied or manager is None or not self._recovery_points.what_is_wrong(node_id, manager, disk):
             return True
         self.partitions.on_bit_rot(node_id)
         return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from ....cluster.client.client_errors import ClientError
@@ -31,10 +31,19 @@ class TopicChanges:
 
     name = "churn"
 
-    def __init__(self, context: ClientContext, views: Callable[[], list[tuple[UUID, int] | None]]) -> None:
-        """`views` gives, for each broker, the topic id and the number of partitions that it knows."""
+    def __init__(
+        self,
+        context: ClientContext,
+        views: Callable[[], list[tuple[UUID, int] | None]],
+        min_isrs: Sequence[str | None] = (None,),
+    ) -> None:
+        """`views` gives, for each broker, the topic id and the number of partitions that it knows.
+
+        Each topic gets one of the `min_isrs`, as its min.insync.replicas; None leaves it to the cluster.
+        """
         self._context = context
         self._views = views
+        self._min_isrs = min_isrs
         self._admin = RetryingAdmin(context, self.name)
         self._partitions = 0
         self._answers_known_lost = 0
@@ -95,7 +104,9 @@ class TopicChanges:
     async def _create(self) -> None:
         count = self._context.rng.randrange(1, 4)
         row = {"name": self._context.topic, "num_partitions": count, "replication_factor": -1}
-        fields = {"topics": [{**row, "assignments": [], "configs": []}], "validate_only": False}
+        min_isr = self._context.rng.choice(self._min_isrs) if len(self._min_isrs) > 1 else self._min_isrs[0]
+        configs = [] if min_isr is None else [{"name": "min.insync.replicas", "value": min_isr}]
+        fields = {"topics": [{**row, "assignments": [], "configs": configs}], "validate_only": False}
         code = await self._admin.ask(ApiKey.CREATE_TOPICS, _CREATE_TOPICS, fields, lambda a: a.topics[0].error_code)
         self._expect(code, "create", if_repeated=ErrorCode.TOPIC_ALREADY_EXISTS)
         self._partitions = count
