@@ -182,6 +182,17 @@ COMBINED_SCENARIOS = (
         properties=TRANSACTION_SETTINGS,
     ),
     Scenario(
+        "careless-producers",
+        "producers ask for epochs as they like, and former ones come back, while links are late",
+        kinds=(*(FaultKind.LATE_LINK,) * 2, FaultKind.SLOW_LINK, FaultKind.CUT, FaultKind.KILL),
+        targets=("transaction-coordinator", "n1", "n2", "n3"),
+        faults_s=4.0,
+        mean_gap_s=0.8,
+        mean_duration_s=0.6,
+        workloads=("careless transactions",),
+        properties=TRANSACTION_SETTINGS,
+    ),
+    Scenario(
         "eligible-replicas",
         "eligible leader replicas (KIP-966) of topics whose min.insync.replicas differ: nodes stop, one loses power",
         kinds=(*(FaultKind.STOP,) * 4, FaultKind.POWER_LOSS),

@@ -113,6 +113,9 @@ SEEDS = {
     "slow-assignments": 5,
     "static-members": 5,
     "parted-quorum": 5,
+    "moving-transactions": 3,
+    "eligible-replicas": 5,
+    "careless-producers": 3,
 }
 """How many seeds of each scenario; more of those that are cheap."""
 CHUNKS = [(name, first) for name, count in SEEDS.items() for first in range(0, count, CHUNK)]

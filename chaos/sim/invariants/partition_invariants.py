@@ -28,6 +28,7 @@ from ....log.errors import StorageError
 from ....wire.records import CorruptBatchError, iter_headers, iter_records, read_header, verify_crc
 from ....wire.types import TopicPartition
 from ...specification.transactions.log_replay import LogReplay
+from .derived.counted_replicas import check_counted
 from .derived.reassignments import check_reassignment
 from .derived.settings_in_force import required_isr
 from .invariant_broken import InvariantBroken
@@ -196,6 +197,9 @@ class PartitionChecker:
             if leader is not None and leader.leader_epoch != seen.led_epoch and not replica.offline:
                 seen.led_epoch = leader.leader_epoch
                 self._on_leadership(node_id, seen)
+            if leader is not None and not replica.offline:
+                key = replica.topic_id, replica.topic_partition.partition
+                check_counted(self._registrations.get(key), leader, f"{_name(replica)} on {node_id}")
             log_end_offset = replica.log.log_end_offset
             is_moved = log_end_offset != seen.log_end_offset or partition.high_watermark != seen.high_watermark
             if is_moved and leader is not None and seen.leading is not None:
@@ -341,12 +345,7 @@ class PartitionChecker:
         required = required_isr(self._nodes[node_id].loader.image, replica, leader, self._min_isr)
         if len(isr) < required:
             raise InvariantBroken("the high watermark moves only with min ISR", f"{where}, ISR {isr}, not {required}")
-        registration = self._registrations.get((replica.topic_id, replica.topic_partition.partition))
-        is_same_leader = registration is not None and registration.leader_epoch == leader.leader_epoch
-        if registration is not None and is_same_leader and registration.partition_epoch >= leader.partition_epoch:
-            ignored = [member for member in registration.isr if member not in isr]
-            if ignored:
-                raise InvariantBroken("a leader waits for all whom the controller holds in sync", f"{where}: {ignored}")
+        check_counted(self._registrations.get((replica.topic_id, replica.topic_partition.partition)), leader, where)
         for member in isr:
             other = self._nodes.get(member)
             key = (replica.topic_id, replica.topic_partition.partition)

@@ -16,6 +16,7 @@ MODULES = {
         "steps/quorum_steps",
     ),
     "partitions": (
+        "derived/counted_replicas",
         "derived/reassignments",
         "partition_invariants",
         "producer_invariants",

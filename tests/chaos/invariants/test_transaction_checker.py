@@ -47,8 +47,8 @@ def test_a_transaction_from_its_begin_to_its_end() -> None:
     for key in (A, B):
         cluster.append(key, marker(7, 1))
     cluster.record("t", ending.completed(7))
-    cluster.checker.check_initialized("t", (7, 0), is_new=True)
-    cluster.checker.check_ended((7, 1), is_commit=True)
+    cluster.checker.check_initialized("w", "t", (7, 0), is_new=True)
+    cluster.checker.check_ended("w", (7, 1), is_commit=True)
     assert cluster.checker.why_unsettled(cluster.logs.values()) is None
 
 
@@ -182,11 +182,13 @@ def test_a_producer_id_that_another_id_has() -> None:
 def test_epochs_that_are_granted() -> None:
     cluster = led(EMPTY)
     with broken("a granted epoch is recorded, and nobody had it before"):
-        cluster.checker.check_initialized("t", (7, 1), is_new=True)
-    cluster.checker.check_initialized("t", (7, 0), is_new=True)
-    cluster.checker.check_initialized("t", (7, 0), is_new=False)
+        cluster.checker.check_initialized("w", "t", (7, 1), is_new=True)
+    cluster.checker.check_initialized("w", "t", (7, 0), is_new=True)
+    cluster.checker.check_initialized("w", "t", (7, 0), is_new=False)
     with broken("a granted epoch is recorded, and nobody had it before"):
-        cluster.checker.check_initialized("t", (7, 0), is_new=True)
+        cluster.checker.check_initialized("another", "t", (7, 0), is_new=False)
+    with broken("a granted epoch is recorded, and nobody had it before"):
+        cluster.checker.check_initialized("w", "t", (7, 0), is_new=True)
 
 
 def test_what_is_open_for_too_long() -> None:

@@ -87,7 +87,7 @@ class TransactionChecker:
         self._owners: dict[int, str] = {}
         """The transactional id of each producer id."""
         self._granted: dict[tuple[int, int], str] = {}
-        self._answered: dict[tuple[int, int], None] = {}
+        self._answered: dict[tuple[int, int], str] = {}
         """The producers that clients were told to be."""
         self._coordinators: dict[int, TransactionCoordinator] = {}
         self._loaded: dict[tuple[int, int], TransactionCoordinatorShard] = {}
@@ -307,21 +307,25 @@ class TransactionChecker:
 
     # -- what clients are told
 
-    def check_ended(self, producer: tuple[int, int], *, is_commit: bool) -> None:
+    def check_ended(self, client: str, producer: tuple[int, int], *, is_commit: bool) -> None:
         """A client was told that its transaction has ended, and goes on as this producer."""
-        self._answered[producer] = None
+        self._answered[producer] = client
         self.decisions.check_reported(producer, is_commit=is_commit)
 
-    def check_initialized(self, transactional_id: str, producer: tuple[int, int], *, is_new: bool) -> None:
-        """A client was told to be this producer. `is_new`: it did not say which one it was before."""
+    def check_initialized(self, client: str, transactional_id: str, producer: tuple[int, int], *, is_new: bool) -> None:
+        """A client was told to be this producer. `is_new`: it did not say which one it was before.
+
+        Who says it may ask again, as the answer may have been lost; no other client has been that producer.
+        """
         owner = self._granted.get(producer)
         if owner != transactional_id and not self.is_blind:
             detail = f"{transactional_id} is {producer}, which is recorded of {owner}"
             raise InvariantBroken("a granted epoch is recorded, and nobody had it before", detail)
-        if is_new and producer in self._answered:
-            detail = f"{transactional_id} is {producer} again"
+        had_it = self._answered.get(producer)
+        if had_it is not None and (is_new or had_it != client):
+            detail = f"{transactional_id} is {producer} again, as {client}; {had_it} was it before"
             raise InvariantBroken("a granted epoch is recorded, and nobody had it before", detail)
-        self._answered[producer] = None
+        self._answered[producer] = client
 
     # -- in the end
 

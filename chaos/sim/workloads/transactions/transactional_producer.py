@@ -183,7 +183,7 @@ class TransactionalProducer:
             answer = await self._ask_coordinator(ApiKey.END_TXN, 5 if bumps else 3, fields, _error_code)
             if bumps:
                 self._begin_epoch(answer.producer_id, answer.producer_epoch)
-            self._context.checker.transactions.check_ended(self.producer, is_commit=commit)
+            self._context.checker.transactions.check_ended(self.name, self.producer, is_commit=commit)
         self._added.clear()
         await self._learn_version()
         must_bump = not bumps and (self._must_bump or self.version >= _WITH_EPOCH_BUMP)
@@ -213,7 +213,7 @@ class TransactionalProducer:
 
     def _check_initialized(self, *, is_new: bool) -> None:
         checker = self._context.checker.transactions
-        checker.check_initialized(self._transactional_id, self.producer, is_new=is_new)
+        checker.check_initialized(self.name, self._transactional_id, self.producer, is_new=is_new)
 
     def _who(self) -> dict[str, Any]:
         producer_id, epoch = self.producer

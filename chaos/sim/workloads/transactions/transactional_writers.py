@@ -23,6 +23,7 @@ _ABORT_PROBABILITY = 0.25
 _LEAVE_OPEN_PROBABILITY = 0.07
 _ZOMBIE_PROBABILITY = 0.12
 _CARELESS_PROBABILITY = 0.15
+_IDLE_STALL_PROBABILITY = 0.5
 _NEW_ID_PROBABILITY = 0.2
 _STALL_MAX_S = 4.0
 _PAUSE_S = 0.05
@@ -135,11 +136,27 @@ class _Incarnation:
         return True
 
     async def go_on(self) -> None:
-        """As a zombie: stall in the middle of a transaction, and then go on until the cluster says no."""
+        """As a zombie: stall in the middle of a transaction, and then go on until the cluster says no.
+
+        One that is careless may stall without a transaction, and then asks for its next epoch.
+        """
         rng = self._context.rng
-        is_alive = await self.transact(stall_s=rng.uniform(0.1, _STALL_MAX_S))
+        stall_s = rng.uniform(0.1, _STALL_MAX_S)
+        if self._producer.is_careless and rng.random() < _IDLE_STALL_PROBABILITY:
+            await asyncio.sleep(stall_s)
+            is_alive = await self._renew()
+        else:
+            is_alive = await self.transact(stall_s=stall_s)
         while is_alive and not self._load.stopping:
             is_alive = await self.transact()
+
+    async def _renew(self) -> bool:
+        """Ask for the next epoch; False if another incarnation has taken over."""
+        try:
+            await self._producer.next_producer()
+        except (FencedError, AbortableError):
+            return False
+        return True
 
     async def transact(self, *, stall_s: float = 0.0, must_commit: bool = False) -> bool:
         """One transaction; False when this incarnation is over."""
