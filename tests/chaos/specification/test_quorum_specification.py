@@ -188,6 +188,21 @@ def learn_of_commits_before_the_leader(quorum: Quorum) -> str:
     return quorum.commit(2, 1)
 
 
+def learn_of_commits_where_the_log_is_cut(quorum: Quorum) -> str:
+    """The answer that says where to cut does not tell what the cut log may take for committed."""
+    quorum.become(2, log=quorum.log(1))
+    shared = quorum.log(1)
+    quorum.become(1, log=quorum.next_entry(1))
+    quorum.become(2, role=RoleKind.UNATTACHED)
+    quorum.stand(2)
+    quorum.vote(3, 2)
+    quorum.lead(2)
+    quorum.follow(3, 2, log=quorum.log(2))
+    quorum.sync(2, 3)
+    quorum.commit(2, 2)
+    return quorum.follow(1, 2, log=shared, high_watermark=1)
+
+
 def cut_a_log_that_agrees(quorum: Quorum) -> str:
     quorum.become(2, log=quorum.log(1))
     return quorum.become(2, log=quorum.specification.root)
@@ -248,6 +263,7 @@ ILLEGAL: dict[Callable[[Quorum], str], str] = {
     commit_what_only_the_leader_has: "of the voters 1,2,3 only [1] have the log up to 1 on their disks",
     commit_an_older_epoch_by_count: "not AcceptFetchRequestFromVoter: the record before 1 is of an epoch before 2",
     learn_of_commits_before_the_leader: "the leader of epoch 1 has committed up to 0, not to 1",
+    learn_of_commits_where_the_log_is_cut: "not HandleDivergingFetchResponse: that answer tells only where to cut",
     cut_a_log_that_agrees: "not HandleDivergingFetchResponse: its log is a prefix of the leader's in epoch 1",
     lose_what_is_durable: "not RestartWithState: the log was durable up to 1, 0 is left",
     change_two_voters_at_once: "not ClientRequest: the voters 1,2,3 became 1,2,4 in one change",

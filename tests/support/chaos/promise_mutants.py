@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from support.chaos.access_mutants import ACCESS_MUTANTS
+from support.chaos.answer_mutants import ANSWER_MUTANTS
 from support.chaos.group_mutants import GROUP_MUTANTS
 from support.chaos.mutants import MUTANTS, Mutant, replacing
 from support.chaos.transaction_mutants import TRANSACTION_MUTANTS
@@ -342,4 +343,11 @@ PROMISE_MUTANTS = (
     ),
 )
 
-ALL_MUTANTS = (*MUTANTS, *TRANSACTION_MUTANTS, *GROUP_MUTANTS, *ACCESS_MUTANTS, *PROMISE_MUTANTS)
+ALL_MUTANTS = (
+    *MUTANTS,
+    *TRANSACTION_MUTANTS,
+    *GROUP_MUTANTS,
+    *ACCESS_MUTANTS,
+    *PROMISE_MUTANTS,
+    *ANSWER_MUTANTS,
+)

@@ -81,10 +81,9 @@ class Client:
     def synced(self, number: int, assignment: bytes, code: int = 0) -> None:
         self.answer(number, ApiKey.SYNC_GROUP, 5, {"error_code": code, "assignment": assignment})
 
-    def beat(self, member_id: str, epoch: int) -> int:
-        return self.ask(
-            ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, {"group_id": GROUP, "member_id": member_id, "member_epoch": epoch}
-        )
+    def beat(self, member_id: str, epoch: int, **fields: Any) -> int:
+        who = {"group_id": GROUP, "member_id": member_id, "member_epoch": epoch}
+        return self.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, {"rebalance_timeout": -1, **who, **fields})
 
     def told(self, number: int, epoch: int, assigned: tuple[int, ...] | None) -> None:
         rows = (
@@ -222,6 +221,18 @@ def test_a_heartbeat_tells_of_a_committed_epoch_and_assignment() -> None:
         client.told(client.beat("a", 4), 5, None)
     with pytest.raises(InvariantBroken, match=NOT_COMMITTED):
         client.told(client.beat("a", 4), 4, (0, 1))
+
+
+def test_who_sends_all_fields_is_told_the_assignment() -> None:
+    """As who joins, or may have missed an answer: some fields alone ask for nothing."""
+    client = Client()
+    client.topic.append(*epochs(4), *member("a", 4, (0, 2)))
+    whole = {"rebalance_timeout": 1_000, "subscribed_topic_names": ["t"], "topic_partitions": []}
+    client.told(client.beat("a", 4, **whole), 4, (0, 2))
+    client.told(client.beat("a", 4, subscribed_topic_names=["t"]), 4, None)
+    for number in (client.beat("a", 4, **whole), client.beat("a", 0)):
+        with pytest.raises(InvariantBroken, match="a member that sends all fields is told its assignment"):
+            client.told(number, 4, None)
 
 
 def test_a_member_has_left_when_that_is_answered() -> None:

@@ -1,0 +1,41 @@
+"""Slips in what nodes answer and note: the bytes of the connections and of the devices tell of them."""
+
+from __future__ import annotations
+
+from support.chaos.mutants import Mutant, replacing
+
+from raftwerk.broker.groups.consumer.consumer_group_heartbeat import HeartbeatRequest
+from raftwerk.raft.driver.raft_driver import RaftDriver
+from raftwerk.raft.messages.messages import Vote
+from raftwerk.raft.roles.role import Role
+
+
+def compare_epoch_and_offset_apart(self: Role, vote: Vote, now_ms: int) -> bool:
+    """The log of a candidate must be as long as the voter's, whatever its last epoch is."""
+    log = self.quorum.log
+    is_up_to_date = vote.last_epoch >= log.last_epoch and vote.last_offset >= log.end_offset
+    granted = self.can_grant(vote, is_up_to_date, now_ms)
+    if granted and vote.pre_vote:
+        self.on_pre_vote_granted(now_ms)
+    elif granted and self.voted is None:
+        self.quorum.transition_to_unattached(vote.epoch, now_ms, voted=vote.candidate)
+    return granted
+
+
+ANSWER_MUTANTS = (
+    Mutant(
+        "a vote is refused to a shorter log of a later epoch",
+        replacing(Role, "on_vote", compare_epoch_and_offset_apart),
+        ("parted-quorum",),
+    ),
+    Mutant(
+        "a voter notes committed records that it has not fsynced",
+        replacing(RaftDriver, "_durably_committed", lambda self: self.high_watermark),
+        ("full-disks",),
+    ),
+    Mutant(
+        "a heartbeat with all fields is not answered with the assignment",
+        replacing(HeartbeatRequest, "is_full", property(lambda self: self.member_epoch == 0)),
+        ("groups",),
+    ),
+)
