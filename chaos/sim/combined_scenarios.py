@@ -193,6 +193,16 @@ COMBINED_SCENARIOS = (
         properties=TRANSACTION_SETTINGS,
     ),
     Scenario(
+        "lost-proposals",
+        "leaders propose ISRs, and get neither an answer of the controller nor the metadata for a while",
+        kinds=(*(FaultKind.LOSE_ENDS,) * 4, *(FaultKind.STALLED_METADATA,) * 3, *(FaultKind.SLOW_LINK,) * 2),
+        targets=("leader", "n1", "n2", "n3"),
+        faults_s=6.0,
+        mean_gap_s=0.15,
+        mean_duration_s=1.2,
+        properties=_SHORT_TIMES,
+    ),
+    Scenario(
         "eligible-replicas",
         "eligible leader replicas (KIP-966) of topics whose min.insync.replicas differ: nodes stop, one loses power",
         kinds=(*(FaultKind.STOP,) * 4, FaultKind.POWER_LOSS),

@@ -7,6 +7,8 @@ clients go on asking every broker for offsets, and none may be answered what is 
 "loading-coordinators": other brokers become the coordinators of groups while transactions that commit offsets end, so
 that markers reach coordinators that are still loading.
 
+"removed-markers": members of a group commit in transactions, whose markers compaction removes soon.
+
 "static-members": members come back under the instance id of one that died or stopped, or not at all.
 
 "slow-assignments": members come and go, in either protocol, faster than the assignments of their group get to the log.
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 from .faults.fault import FaultKind
 from .scenario import Scenario
+from .workloads.compacted_topic import SETTINGS as KEYS_SETTINGS
 from .workloads.groups.consumer_groups import SETTINGS as GROUP_SETTINGS
 from .workloads.groups.hasty_group import SETTINGS as HASTY_GROUP_SETTINGS
 from .workloads.transactions.transactional_writers import SETTINGS as TRANSACTION_SETTINGS
@@ -52,6 +55,23 @@ GROUP_SCENARIOS = (
         workloads=("read-process-write", "mixed commits", "group coordinator elections"),
         properties=TRANSACTION_SETTINGS,
         has_slow_loads=True,
+    ),
+    Scenario(
+        "removed-markers",
+        "members of a group commit offsets in transactions, whose markers are soon removed, and stall",
+        kinds=(FaultKind.PAUSE, FaultKind.SLOW_LINK, FaultKind.KILL),
+        targets=("coordinator", "n1", "n2", "n3"),
+        faults_s=6.0,
+        mean_gap_s=1.5,
+        workloads=("grouped processors",),
+        properties={
+            **TRANSACTION_SETTINGS,
+            **GROUP_SETTINGS,
+            **KEYS_SETTINGS,
+            "log.flush.offset.checkpoint.interval.ms": "100",
+            "log.cleaner.delete.retention.ms": "100",
+            "offsets.topic.num.partitions": "1",
+        },
     ),
     Scenario(
         "static-members",
