@@ -287,7 +287,7 @@ class Run:
         pause_s = low_s * (high_s / low_s) ** self.world.rng_for("load").random()
         producers = [IdempotentProducer(context(f"producer {n}"), f"p{n}", pause_s) for n in range(_PRODUCERS)]
         consumer = TopicConsumer(context("consumer"))
-        made = self._transactional_workloads() | self._other_workloads()
+        made = self._transactional_workloads() | self._group_workloads() | self._other_workloads()
         self._workloads = [made[name]() for name in self.scenario.workloads]
         runners: list[ClientTask] = [*producers, consumer, *self._workloads]
         for each in runners:
@@ -329,20 +329,10 @@ class Run:
             ),
         }
 
-    def _other_workloads(self) -> dict[str, Callable[[], Workload]]:
-        """How each of them is made, by name."""
-        context, cluster = self._context, self.cluster
+    def _group_workloads(self) -> dict[str, Callable[[], Workload]]:
+        """How those of groups are made, by name."""
+        context = self._context
         return {
-            "min isr": lambda: MinIsrChanges(context("min isr")),
-            "keys": lambda: CompactedTopicLoad(context("keys", "keys", History())),
-            "trims of many keys": lambda: DeletedRecordsLoad(
-                context("trims of many keys", "trimmed", History()), is_compacted=True
-            ),
-            "trims": lambda: DeletedRecordsLoad(context("trims", "trimmed", History())),
-            "retained": lambda: RetainedTopicLoad(context("retained", "retained", History())),
-            "pipelined producers": lambda: PipelinedProducersLoad(context("pipelined", "pipelined", History())),
-            "plain": lambda: AcksOneLoad(context("plain", "plain", History())),
-            "unclean": lambda: UncleanTopicLoad(context("unclean", "unclean", History())),
             "group": lambda: GroupLoad(context("group", TOPIC, History()), self.history),
             "classic-group": lambda: GroupLoad(context("group", TOPIC, History()), self.history, ("classic",)),
             "mixed-group": lambda: GroupLoad(context("group", TOPIC, History()), self.history, PROTOCOLS),
@@ -361,6 +351,22 @@ class Run:
                 commits_behind=self.world.rng_for("commits behind").random() < 0.5,
                 has_static_members=True,
             ),
+        }
+
+    def _other_workloads(self) -> dict[str, Callable[[], Workload]]:
+        """How each of them is made, by name."""
+        context, cluster = self._context, self.cluster
+        return {
+            "min isr": lambda: MinIsrChanges(context("min isr")),
+            "keys": lambda: CompactedTopicLoad(context("keys", "keys", History())),
+            "trims of many keys": lambda: DeletedRecordsLoad(
+                context("trims of many keys", "trimmed", History()), is_compacted=True
+            ),
+            "trims": lambda: DeletedRecordsLoad(context("trims", "trimmed", History())),
+            "retained": lambda: RetainedTopicLoad(context("retained", "retained", History())),
+            "pipelined producers": lambda: PipelinedProducersLoad(context("pipelined", "pipelined", History())),
+            "plain": lambda: AcksOneLoad(context("plain", "plain", History())),
+            "unclean": lambda: UncleanTopicLoad(context("unclean", "unclean", History())),
             "churn": lambda: TopicChanges(context("churn", "churn"), lambda: cluster.topic_views("churn")),
             "churn of another min ISR": lambda: TopicChanges(
                 context("churn", "churn"), lambda: cluster.topic_views("churn"), (None, "3")
