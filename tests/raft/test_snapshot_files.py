@@ -203,8 +203,8 @@ def test_voters_that_are_cut_off_the_log_count_no_more() -> None:
     before = log.end_offset
     at = (VoterListener("CONTROLLER", "h", 9093),)
     first, second = (VoterSet.of([Voter(ReplicaKey(node_id, UUID(int=1)), at)]) for node_id in (1, 2))
-    for voters in (first, second):
-        log.append_controls([voters], 2)
+    for offset, voters in enumerate((first, second), start=before):
+        assert log.append_controls([voters], 2) == offset, "the change is committed with that one"
     assert log.voters.last == second
     log.truncate_to(before + 1)
     assert log.voters.last == first
