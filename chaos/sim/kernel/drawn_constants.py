@@ -21,23 +21,15 @@ _STEP_S = (0.002, 0.006, 0.02)
 @contextmanager
 def small_snapshot_batches(rng: random.Random) -> Iterator[None]:
     """Until it is left, batches of metadata snapshots have as many records as the generator draws."""
-    usual = metadata_snapshot.RECORDS_A_BATCH
-    metadata_snapshot.RECORDS_A_BATCH = rng.choice(_RECORDS_A_BATCH)
-    try:
+    with _replaced(metadata_snapshot, "RECORDS_A_BATCH", rng.choice(_RECORDS_A_BATCH)):
         yield
-    finally:
-        metadata_snapshot.RECORDS_A_BATCH = usual
 
 
 @contextmanager
 def frequent_log_end_notes(rng: random.Random) -> Iterator[None]:
     """Until it is left, voters note how far their logs reach as often as the generator draws."""
-    usual = log_end_checkpoint.WRITE_EVERY_S
-    log_end_checkpoint.WRITE_EVERY_S = rng.choice(_NOTES_EVERY_S)
-    try:
+    with _replaced(log_end_checkpoint, "WRITE_EVERY_S", rng.choice(_NOTES_EVERY_S)):
         yield
-    finally:
-        log_end_checkpoint.WRITE_EVERY_S = usual
 
 
 @contextmanager
@@ -46,16 +38,24 @@ def slow_coordinator_loads(rng: random.Random) -> Iterator[None]:
 
     So a load of a run's few records takes as long as one of many records, and requests arrive meanwhile.
     """
-    usual_records, usual_step = coordinator_loader.RECORDS_PER_STEP, coordinator_loader.CoordinatorLoader.step
-    step_s = rng.choice(_STEP_S)
+    usual_step, step_s = coordinator_loader.CoordinatorLoader.step, rng.choice(_STEP_S)
 
     def step(loader: coordinator_loader.CoordinatorLoader[Any]) -> None:
         asyncio.get_running_loop().call_later(step_s, usual_step, loader)
 
-    coordinator_loader.RECORDS_PER_STEP = rng.choice(_RECORDS_A_STEP)
-    coordinator_loader.CoordinatorLoader.step = step  # type: ignore[assignment, method-assign]
+    with (
+        _replaced(coordinator_loader, "RECORDS_PER_STEP", rng.choice(_RECORDS_A_STEP)),
+        _replaced(coordinator_loader.CoordinatorLoader, "step", step),
+    ):
+        yield
+
+
+@contextmanager
+def _replaced(owner: object, name: str, value: object) -> Iterator[None]:
+    """Until it is left, the module or class has this value under the name."""
+    usual = getattr(owner, name)
+    setattr(owner, name, value)
     try:
         yield
     finally:
-        coordinator_loader.RECORDS_PER_STEP = usual_records
-        coordinator_loader.CoordinatorLoader.step = usual_step  # type: ignore[method-assign]
+        setattr(owner, name, usual)

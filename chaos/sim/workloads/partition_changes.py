@@ -54,8 +54,8 @@ class Reassignments(RepeatedChange):
     name = "moves"
     mean_pause_s = 2 * PAUSE_S
     cancel_probability = 0.2
-    passing_errors: tuple[ErrorCode, ...] = ()
-    """What is answered where others make the topic, which may not be there yet."""
+    tolerated_errors: tuple[ErrorCode, ...] = ()
+    """Errors that are no mistake, as another workload creates the topic, and may not have done so yet."""
 
     def __init__(self, context: ClientContext, brokers: list[int], why_reassigning: Callable[[], str | None]) -> None:
         """`why_reassigning` names a partition that is being reassigned, None when there is none."""
@@ -88,7 +88,7 @@ class Reassignments(RepeatedChange):
         code = await self._admin.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, _ALTER_REASSIGNMENTS, fields, code_of)
         nothing_to_cancel = replicas is None and code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
         needs_unclean_election = replicas is None and code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
-        if code and code not in self.passing_errors and not nothing_to_cancel and not needs_unclean_election:
+        if code and code not in self.tolerated_errors and not nothing_to_cancel and not needs_unclean_election:
             raise InvariantBroken("partitions may be moved", f"{partition}: {code.name}")
 
 
@@ -96,7 +96,7 @@ class TransactionMoves(Reassignments):
     """Moves the partitions of a topic to which transactional producers write."""
 
     name = "moves of transactions"
-    passing_errors = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,)
+    tolerated_errors = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,)
 
 
 class CancelledReassignments(Reassignments):

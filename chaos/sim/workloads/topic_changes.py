@@ -104,6 +104,7 @@ class TopicChanges:
     async def _create(self) -> None:
         count = self._context.rng.randrange(1, 4)
         row = {"name": self._context.topic, "num_partitions": count, "replication_factor": -1}
+        # Without a choice nothing is drawn, which would change the runs of all other scenarios.
         min_isr = self._context.rng.choice(self._min_isrs) if len(self._min_isrs) > 1 else self._min_isrs[0]
         configs = [] if min_isr is None else [{"name": "min.insync.replicas", "value": min_isr}]
         fields = {"topics": [{**row, "assignments": [], "configs": configs}], "validate_only": False}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from support.chaos.mutants import Mutant, replacing
 
 from raftwerk.broker.groups.consumer.consumer_group_heartbeat import HeartbeatRequest
@@ -9,17 +11,14 @@ from raftwerk.raft.driver.raft_driver import RaftDriver
 from raftwerk.raft.messages.messages import Vote
 from raftwerk.raft.roles.role import Role
 
+ORIGINAL_ON_VOTE = Role.on_vote
+
 
 def compare_epoch_and_offset_apart(self: Role, vote: Vote, now_ms: int) -> bool:
     """The log of a candidate must be as long as the voter's, whatever its last epoch is."""
     log = self.quorum.log
     is_up_to_date = vote.last_epoch >= log.last_epoch and vote.last_offset >= log.end_offset
-    granted = self.can_grant(vote, is_up_to_date, now_ms)
-    if granted and vote.pre_vote:
-        self.on_pre_vote_granted(now_ms)
-    elif granted and self.voted is None:
-        self.quorum.transition_to_unattached(vote.epoch, now_ms, voted=vote.candidate)
-    return granted
+    return ORIGINAL_ON_VOTE(self, vote if is_up_to_date else replace(vote, last_epoch=-1), now_ms)
 
 
 ANSWER_MUTANTS = (

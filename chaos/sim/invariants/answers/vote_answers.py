@@ -1,9 +1,10 @@
 """How voters answer who asks for a vote, found in the bytes of the simulated connections.
 
-A vote that is refused without a reason costs no record, but an election where few voters are left: "a vote is refused
-for a reason". The reasons are those of KIP-595 and KIP-996: the log of the voter reaches further, by its last epoch
-first, the vote is given, the leader is known, or the request is of a former epoch. And "a vote is given to who has all
-that its voter has". The voter's log is looked up when it reads the request.
+A voter that refuses its vote without a reason loses no record, but no leader may be elected where few voters are left:
+"a vote is refused for a reason". The reasons are those of KIP-595 and KIP-996: the log of the voter reaches further, by
+its last epoch first; the vote is given; the leader is known; or the request is of a former epoch. A voter that grants
+its vote must have nothing that the candidate lacks: "a vote is given to who has all that its voter has". The voter's
+log is looked up when it reads the request.
 """
 
 from __future__ import annotations

@@ -109,7 +109,9 @@ class GroupLoad:
     def _have_noticed_death(self) -> bool:
         """Whether the member has died, and those that live own all partitions."""
         owned = {index for member in self._members for index in member.owned}
-        return self._members[0].has_died and owned >= {index for (_, index), _ in self._partitions()}
+        return any(member.has_died for member in self._members) and owned >= {
+            index for (_, index), _ in self._partitions()
+        }
 
     def check(self) -> None:
         """Every acked record was read by some member."""
