@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import click
 import pytest
@@ -35,7 +36,7 @@ def test_a_change_chooses_the_scenarios(monkeypatch: pytest.MonkeyPatch, capsys:
     assert asked == ["main"]
     assert [seed for _, seed in chosen.tasks] == list(range(5, 205))
     assert sum(scenario in ("voters", "hasty-voters") for scenario, _ in chosen.tasks) > 50
-    assert chosen.told.startswith("Scenarios by what has changed since main: hasty-voters 29%, voters 26%, ")
+    assert re.match(r"Scenarios by what has changed since main: hasty-voters \d+%, voters \d+%, ", chosen.told)
     assert sim("--changed", "--scenario", "single", "--seeds", "2", "--resume", "3") == 0
     shown = capsys.readouterr().out
     assert shown.startswith("Scenarios by what has changed since HEAD: single 100%\n2 runs, ")
