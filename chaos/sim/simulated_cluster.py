@@ -106,13 +106,20 @@ class SimulatedCluster:
         self.ready: dict[int, None] = {}
         self._first_voters = self.voters[: config.first_voters]
         is_dynamic = bool(self._first_voters)
-        self.quorum = QuorumChecker(self.voters, world.trace.note, lambda: world.now_s, is_dynamic=is_dynamic)
-        self._controller_answers, self._vote_answers = ControllerAnswers(self.quorum), VoteAnswers()
+        self._images, self._producer_ids = ImageChecker(), ProducerIdChecker()
+        self.quorum = QuorumChecker(
+            self.voters,
+            world.trace.note,
+            lambda: world.now_s,
+            is_dynamic=is_dynamic,
+            on_committed=self._images.on_committed,
+        )
+        self._controller_answers = ControllerAnswers(self.quorum, self._images.since)
+        self._vote_answers = VoteAnswers()
         self._min_isr: int = NodeConfig.from_properties(self.properties(self.brokers[0]))["min.insync.replicas"]
         is_verified = config.properties.get("transaction.partition.verification.enable") != "false"
         self.transactions = TransactionChecker(lambda: world.now_s, is_verified=is_verified)
         self.partitions = PartitionChecker(world.trace.note, self._min_isr, self.transactions)
-        self._images, self._producer_ids = ImageChecker(), ProducerIdChecker()
         self._snapshots, self._changes = SnapshotChecker(self._images), MetadataChangeChecker(self._images)
         self._recovery_points, self._compacted = RecoveryPointChecker(), CompactedLogs()
         self._recovered_logs, self._noted_gaps = RecoveryChecker(), NotedGapsChecker()

@@ -20,6 +20,7 @@ CHECKED_IN_EVERY_RUN: Mapping[str, tuple[str, ...]] = {
         "a leader whose time is over resigns",
         "an answered change of the voters is committed",
         "what a controller has answered rests on committed metadata",
+        "what a controller has confirmed is in the committed metadata",
         "each step of the quorum is one of its specification",
     ),
     "partitions": (
@@ -48,7 +49,7 @@ CHECKED_IN_EVERY_RUN: Mapping[str, tuple[str, ...]] = {
         "producers are those of the log",
     ),
     "what nodes make of the metadata": (
-        "nodes have the same metadata at the same offset",
+        "the metadata of a node are what the committed records say",
         "a node is told of all that has changed in its metadata",
         "the voters of a node are those of its log",
         "no producer id is given to two brokers",

@@ -3,11 +3,13 @@
 A decision sees the records of all decisions before it, committed or not. So its answer waits until these are committed,
 also when it has no records of its own: "what a controller has answered rests on committed metadata". Which records are
 there is looked up when the controller reads the request, and what is committed, by `QuorumChecker`, when it answers.
+
+And what it confirms is true: "what a controller has confirmed is in the committed metadata" (`decided_changes.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,8 +21,10 @@ from .....wire.api_keys import ApiKey
 from .....wire.codec import Struct, decode_request
 from .....wire.errors import ErrorCode
 from .....wire.frames import RequestHeader, parse_request_header
+from ....specification.metadata.metadata_state import Parts
 from ..invariant_broken import InvariantBroken
 from .answered_requests import AnsweredRequests, decoded
+from .decided_changes import first_untrue
 
 _READ_BYTES = 1 << 20
 _DECIDED = (CONTROLLER_APIS - QUORUM_APIS - {ApiKey.INIT_PRODUCER_ID}) | {
@@ -58,19 +62,25 @@ class CommittedMetadata(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A request, and the last batch of metadata that is not committed when its controller reads it."""
+    """A request, and the log when its controller reads it: the last batch of metadata that is not committed."""
 
     header: RequestHeader
     inner: RequestHeader | None
     """Of the client's request, when a broker forwards one."""
-    newest: CommittedBatch
+    request: Struct
+    end_offset: int
+    """The end of the controller's log."""
+    newest: CommittedBatch | None
+    """None: all is committed."""
 
 
 class ControllerAnswers:
     """Watches the connections to controllers, and judges the answers by what is committed."""
 
-    def __init__(self, committed: CommittedMetadata) -> None:
+    def __init__(self, committed: CommittedMetadata, states_since: Callable[[int], Iterable[Parts]]) -> None:
+        """`states_since` gives the committed metadata just before an offset, and after each batch from there on."""
         self._committed = committed
+        self._states_since = states_since
         self._answered: list[tuple[_Seen, bytes]] = []
         """What was answered and is not judged yet."""
 
@@ -83,16 +93,16 @@ class ControllerAnswers:
         )
 
     def _see(self, log: PartitionRaftLog | None, header: RequestHeader, frame: bytes, body_at: int) -> _Seen | None:
-        newest = None if log is None else self._newest_uncommitted(log)
-        if newest is None:
+        if log is None:
             return None
+        request = decode_request(header.api_key, header.api_version, frame, body_at)
         inner = None
         if header.api_key == ApiKey.ENVELOPE:
-            request = decode_request(header.api_key, header.api_version, frame, body_at)
-            inner, _ = parse_request_header(request.request_data)
+            inner, body_at = parse_request_header(request.request_data)
             if inner.api_key not in _DECIDED:
                 return None
-        return _Seen(header, inner, newest)
+            request = decode_request(inner.api_key, inner.api_version, request.request_data, body_at)
+        return _Seen(header, inner, request, log.end_offset, self._newest_uncommitted(log))
 
     def _newest_uncommitted(self, log: PartitionRaftLog) -> CommittedBatch | None:
         """The last batch with records of metadata that is not committed; None when all of them are."""
@@ -114,16 +124,22 @@ class ControllerAnswers:
         """Judge what was answered in the event that has just run. Raises `InvariantBroken`."""
         answered, self._answered = self._answered, []
         for seen, frame in answered:
-            if self._committed.committed.get(seen.newest.base_offset) == seen.newest:
-                continue
             answer = _answer(seen, frame)
-            if answer is not None and not any(has_error_code(answer, code) for code in _UNDECIDED):
-                header, newest = seen.inner or seen.header, seen.newest
+            if answer is None or any(has_error_code(answer, code) for code in _UNDECIDED):
+                continue
+            api, newest = ApiKey((seen.inner or seen.header).api_key), seen.newest
+            if newest is not None and self._committed.committed.get(newest.base_offset) != newest:
                 detail = (
-                    f"{ApiKey(header.api_key).name}: {answer.to_dict()}; records up to {newest.last_offset} of epoch "
+                    f"{api.name}: {answer.to_dict()}; records up to {newest.last_offset} of epoch "
                     f"{newest.epoch} were there, committed is what is below {self._committed.committed_end}"
                 )
                 raise InvariantBroken("what a controller has answered rests on committed metadata", detail)
+            untrue = first_untrue(api, seen.request, answer, self._states_since(seen.end_offset))
+            if untrue is not None:
+                told = f"{api.name}: {untrue}"
+                raise InvariantBroken(
+                    "what a controller has confirmed is in the committed metadata", f"{api.name}: {untrue}"
+                )
 
 
 def _answer(seen: _Seen, frame: bytes) -> Struct | None:

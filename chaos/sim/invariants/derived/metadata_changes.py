@@ -14,8 +14,9 @@ from uuid import UUID
 
 from .....controller.metadata.metadata_image import MetadataDelta, MetadataImage
 from .....controller.metadata.metadata_loader import MetadataLoader
+from ....specification.metadata.metadata_state import Part, Parts
 from ..invariant_broken import InvariantBroken
-from .metadata_images import ImageChecker, Part
+from .metadata_images import ImageChecker
 
 _TOLD_AS = {
     "brokers": "changed_brokers",
@@ -68,7 +69,7 @@ class MetadataChangeChecker:
         node.told.clear()
 
 
-def _changes(before: Mapping[str, Part], after: Mapping[str, Part]) -> Iterator[object]:
+def _changes(before: Parts, after: Parts) -> Iterator[object]:
     for part, name in _TOLD_AS.items():
         if before[part] != after[part]:
             for key in _changed(dict(before[part]), dict(after[part])):

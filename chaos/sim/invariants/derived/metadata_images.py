@@ -1,28 +1,41 @@
-"""The invariant "nodes have the same metadata at the same offset", checked whenever a node has applied more of it.
+"""The invariant "the metadata of a node are what the committed records say", checked whenever a node has applied more.
 
 Nodes come to an image by the log, by a snapshot, or as the controller that decided what is in it. Whichever way that
-was, their images are the same, also in the order of what is in them, by which decisions are made.
+was, an image is what the records up to its offset say (`specification/metadata`), also in the order of what is in it,
+by which decisions are made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from bisect import bisect_left
+from collections.abc import Iterator
 
 from .....controller.metadata.metadata_image import MetadataImage
 from .....controller.metadata.metadata_loader import MetadataLoader
+from .....raft.types import CommittedBatch
+from ....specification.metadata.metadata_state import MetadataState, Parts
 from ..invariant_broken import InvariantBroken
-
-Part = tuple[tuple[Any, Any], ...]
 
 
 class ImageChecker:
-    """Remembers the image of each offset, and compares those of all nodes with it."""
+    """Replays what is committed, keeps the metadata of each offset, and compares the images of all nodes with it.
+
+    Where no committed batch ends that it was told of, the first node that is seen there stands for the others.
+    """
 
     def __init__(self) -> None:
-        self._at_offsets: dict[int, Mapping[str, Part]] = {}
+        self._state = MetadataState()
+        self._committed: list[int] = []
+        """The last offsets of the committed batches."""
+        self._at_offsets: dict[int, Parts] = {}
         self._seen: dict[int, tuple[MetadataLoader, int]] = {}
         """The loader of each node's present incarnation, and its last offset."""
+
+    def on_committed(self, batch: CommittedBatch) -> None:
+        """The next batch is committed."""
+        self._state.replay(batch)
+        self._committed.append(batch.last_offset)
+        self._at_offsets[batch.last_offset] = self._state.parts()
 
     def after_event(self, node_id: int, loader: MetadataLoader) -> bool:
         """Check the node whose event has just run; whether it has another image. Raises `InvariantBroken`."""
@@ -34,15 +47,21 @@ class ImageChecker:
         known = self._at_offsets.setdefault(image.offset, parts)
         if parts != known:
             detail = f"node {node_id} at {image.offset}: {difference_in(parts, known)}"
-            raise InvariantBroken("nodes have the same metadata at the same offset", detail)
+            raise InvariantBroken("the metadata of a node are what the committed records say", detail)
         return True
 
-    def at(self, offset: int) -> Mapping[str, Part] | None:
+    def at(self, offset: int) -> Parts | None:
         """What is in the images at the offset; None if no node was seen there."""
         return self._at_offsets.get(offset)
 
+    def since(self, offset: int) -> Iterator[Parts]:
+        """The committed metadata just before `offset`, and after each batch from there on."""
+        first = max(0, bisect_left(self._committed, offset) - 1)
+        for last_offset in self._committed[first:]:
+            yield self._at_offsets[last_offset]
 
-def difference_in(parts: Mapping[str, Part], known: Mapping[str, Part]) -> str:
+
+def difference_in(parts: Parts, known: Parts) -> str:
     """In what two images differ first."""
     for name, part in parts.items():
         if part != known[name]:
@@ -51,7 +70,7 @@ def difference_in(parts: Mapping[str, Part], known: Mapping[str, Part]) -> str:
     return "no difference"
 
 
-def parts_of(image: MetadataImage) -> Mapping[str, Part]:
+def parts_of(image: MetadataImage) -> Parts:
     """What is in an image, by what it is about. Values that change in place are copied."""
     return {
         "numbers": (("epoch", image.epoch), ("next producer id", image.next_producer_id)),

@@ -7,8 +7,6 @@ snapshot's end is the one that the simulator itself makes of the whole file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from .....controller.metadata.metadata_image import MetadataImage
 from .....controller.metadata.metadata_loader import MetadataLoader
 from .....raft.driver.raft_driver import RaftDriver
@@ -16,9 +14,10 @@ from .....raft.replication.partition_raft_log import PartitionRaftLog
 from .....raft.snapshots.snapshot_store import snapshot_batches
 from .....wire.errors import ProtocolError
 from .....wire.types import SnapshotId
+from ....specification.metadata.metadata_state import Parts
 from ...disk.sim_disk import SimDisk
 from ..invariant_broken import InvariantBroken
-from .metadata_images import ImageChecker, Part, difference_in, parts_of
+from .metadata_images import ImageChecker, difference_in, parts_of
 
 
 class SnapshotChecker:
@@ -26,7 +25,7 @@ class SnapshotChecker:
 
     def __init__(self, images: ImageChecker) -> None:
         self._images = images
-        self._contents: dict[SnapshotId, tuple[bytes, Mapping[str, Part]]] = {}
+        self._contents: dict[SnapshotId, tuple[bytes, Parts]] = {}
         self._seen: dict[int, SnapshotId] = {}
         self._loaded: dict[int, tuple[MetadataLoader, int]] = {}
         """The loader of each node's present incarnation, and the offset of its image."""
@@ -50,9 +49,7 @@ class SnapshotChecker:
         self._loaded[node_id] = loader, now
         return before is None or before[0] is not loader or before[1] != now
 
-    def _compare(
-        self, node_id: int, snapshot_id: SnapshotId, contents: Mapping[str, Part], image: MetadataImage | None
-    ) -> None:
+    def _compare(self, node_id: int, snapshot_id: SnapshotId, contents: Parts, image: MetadataImage | None) -> None:
         """Compare what is in a snapshot with the images that nodes had at its end; `image` is there just now."""
         where = f"node {node_id}, snapshot {snapshot_id.end_offset}"
         if image is not None and parts_of(image) != contents:
@@ -64,7 +61,7 @@ class SnapshotChecker:
                 "a snapshot holds the metadata up to its end", f"{where} {difference_in(contents, known)}"
             )
 
-    def _contents_of(self, snapshot_id: SnapshotId, loader: MetadataLoader, data: bytes) -> Mapping[str, Part] | None:
+    def _contents_of(self, snapshot_id: SnapshotId, loader: MetadataLoader, data: bytes) -> Parts | None:
         """The image that a file makes; None if it is damaged. Files of a snapshot differ in what is about voters."""
         known = self._contents.get(snapshot_id)
         if known is not None and known[0] == data:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.controller.metadata_states import registered_broker
 
 from raftwerk.chaos.sim.invariants.answers.answered_requests import watch_answers
 from raftwerk.chaos.sim.invariants.answers.controller_answers import ControllerAnswers
@@ -22,6 +23,8 @@ from raftwerk.wire.frames import encode_response as response_frame
 NOT_COMMITTED = "what a controller has answered rests on committed metadata"
 _BEAT, _VERSION = ApiKey.BROKER_HEARTBEAT, 0
 _NOT_CONTROLLER = {"error_code": int(ErrorCode.NOT_CONTROLLER)}
+METADATA = registered_broker(1, fenced=True)
+"""A broker that is fenced, as the answers to its heartbeats say."""
 
 
 class _Pipe:
@@ -56,7 +59,7 @@ class Controller:
         self.log = _MetadataLog()
         self.committed_end = 0
         self.committed: dict[int, CommittedBatch] = {}
-        self._answers = ControllerAnswers(self)
+        self._answers = ControllerAnswers(self, lambda _: [METADATA.parts()])
         self._there, self._back = _Pipe(), _Pipe()
         watched = self._answers.requests(lambda: self.log)  # type: ignore[arg-type, return-value]
         watch_answers(self._there, self._back, [watched])  # type: ignore[arg-type]
@@ -78,7 +81,7 @@ class Controller:
         """Read a request, in two pieces; returns its number."""
         self._number += 1
         header = RequestHeader(api, version, self._number, "c")
-        body = encode_request(api, version, {"broker_id": 1} if fields is None else fields)
+        body = encode_request(api, version, {"broker_id": 1, "broker_epoch": 0} if fields is None else fields)
         frame = b"".join(bytes(part) for part in request_frame(header, body))
         self._there.on_read(frame[:9])
         self._there.on_read(frame[9:])
@@ -168,3 +171,11 @@ def test_requests_that_nobody_decides_are_not_judged() -> None:
     controller.append()
     api = ApiKey.DESCRIBE_CLUSTER
     controller.answers(controller.reads(api, 1, {}), {"error_code": 0, "cluster_id": "c"}, api, 1)
+
+
+def test_what_is_confirmed_is_there() -> None:
+    controller = Controller()
+    with pytest.raises(
+        InvariantBroken, match="what a controller has confirmed .* BROKER_HEARTBEAT: broker 1 not fenced"
+    ):
+        controller.answers(controller.reads(), {"error_code": 0, "is_fenced": False})
