@@ -136,7 +136,6 @@ class ControllerAnswers:
                 raise InvariantBroken("what a controller has answered rests on committed metadata", detail)
             untrue = first_untrue(api, seen.request, answer, self._states_since(seen.end_offset))
             if untrue is not None:
-                told = f"{api.name}: {untrue}"
                 raise InvariantBroken(
                     "what a controller has confirmed is in the committed metadata", f"{api.name}: {untrue}"
                 )
