@@ -3,7 +3,8 @@
 Slow steps meet other changes: a compaction that takes seconds meets truncations, deletions and deaths, a move between
 log directories meets elections and a failed disk, and an election on slow links meets another one. Names and states
 that pass meet requests that are late: topics are deleted under open transactions, voters are removed twice,
-registrations go while brokers live. And damage meets those who read it: coordinators that load, compaction, recovery.
+registrations go while brokers live. Work of many steps, which requests about thousands of partitions take, meets
+whatever changes between its steps. And damage meets those who read it: coordinators that load, compaction, recovery.
 """
 
 from __future__ import annotations
@@ -237,5 +238,28 @@ COMBINED_SCENARIOS = (
         mean_duration_s=0.5,
         workloads=("unregistrations", "offset lookups", "elections"),
         properties={"max.incremental.fetch.session.cache.slots": "2"},
+    ),
+    Scenario(
+        "decisions-in-steps",
+        "decisions of controllers take many steps, between which leaders, topics and the controller change",
+        kinds=(*(FaultKind.KILL, FaultKind.CUT, FaultKind.SLOW_LINK) * 2, FaultKind.ISOLATE, FaultKind.STOP),
+        targets=("controller", "controller", *_NODES),
+        shapes=((3, 0), (3, 3)),
+        partitions=5,
+        mean_gap_s=0.4,
+        mean_duration_s=0.6,
+        workloads=("churn of assigned partitions", "cancelled moves", "elections", "min isr"),
+        properties=_SHORT_TIMES,
+        has_small_steps=True,
+    ),
+    Scenario(
+        "requests-in-steps",
+        "requests of producers, consumers and members take many steps, while processes and networks fail",
+        kinds=(FaultKind.KILL, FaultKind.PAUSE, FaultKind.CUT, FaultKind.SLOW_LINK, FaultKind.RESET, FaultKind.STOP),
+        targets=("leader", "coordinator", "transaction-coordinator", *_NODES),
+        mean_gap_s=0.6,
+        workloads=("plain", "group", "transactions", "elections"),
+        properties={**GROUP_SETTINGS, **TRANSACTION_SETTINGS},
+        has_small_steps=True,
     ),
 )

@@ -21,7 +21,7 @@ from .faults.target_cluster import LOG_DIR
 from .invariants.client_invariants import History, check_history
 from .invariants.invariant_broken import InvariantBroken
 from .kernel.clock import SimClock
-from .kernel.drawn_constants import frequent_log_end_notes, slow_coordinator_loads, small_snapshot_batches
+from .kernel.drawn_constants import frequent_log_end_notes, many_steps, slow_coordinator_loads, small_snapshot_batches
 from .kernel.event_loop import ProcessLoop, SimulationError
 from .kernel.world import World
 from .scenario import Scenario
@@ -140,7 +140,8 @@ class Run:
     def _drawn_constants(self) -> Iterator[None]:
         """Metadata snapshots that are often made may have many batches, and loads of coordinators many steps.
 
-        Where snapshots are often made, voters may also often note how far their logs reach.
+        Where snapshots are often made, voters may also often note how far their logs reach. Other work may have many
+        steps, too.
         """
         with ExitStack() as drawn:
             if self.scenario.has_many_snapshots:
@@ -148,6 +149,8 @@ class Run:
                 drawn.enter_context(frequent_log_end_notes(self.world.rng_for("log end notes")))
             if self.scenario.has_slow_loads:
                 drawn.enter_context(slow_coordinator_loads(self.world.rng_for("slow loads")))
+            if self.scenario.has_small_steps:
+                drawn.enter_context(many_steps(self.world.rng_for("steps")))
             yield
 
     def _without_acl(self) -> dict[str, str]:
@@ -370,6 +373,9 @@ class Run:
             "churn": lambda: TopicChanges(context("churn", "churn"), lambda: cluster.topic_views("churn")),
             "churn of another min ISR": lambda: TopicChanges(
                 context("churn", "churn"), lambda: cluster.topic_views("churn"), (None, "3")
+            ),
+            "churn of assigned partitions": lambda: TopicChanges(
+                context("churn", "churn"), lambda: cluster.topic_views("churn"), assigned_to=cluster.brokers
             ),
             "elections": lambda: PreferredLeaderChanges(context("elections"), cluster.brokers),
             "elections for pipelined producers": lambda: PreferredLeaderChanges(

@@ -44,6 +44,8 @@ class Scenario:
     """Log directories of each node besides the first one."""
     has_slow_loads: bool = False
     """Whether coordinators take long to load their partitions."""
+    has_small_steps: bool = False
+    """Whether work that is cut into steps does little in each: what thousands of partitions take."""
 
     @property
     def has_many_snapshots(self) -> bool:

@@ -113,6 +113,8 @@ SEEDS = {
     "eligible-replicas": 5,
     "cancelled-moves": 5,
     "unregistered": 5,
+    "decisions-in-steps": 3,
+    "requests-in-steps": 3,
     "lone-coordinators": 5,
     "loading-coordinators": 5,
     "removed-markers": 3,

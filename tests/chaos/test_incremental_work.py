@@ -7,30 +7,21 @@ work without it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
+from raftwerk.chaos.sim.kernel.drawn_constants import SMALL_STEPS, steps_of
 from raftwerk.chaos.sim.run import Run
 from raftwerk.chaos.sim.scenarios import SCENARIOS
-from raftwerk.controller.partitions import broker_departures
 from raftwerk.isr.fetching import dirty_partitions
-from raftwerk.isr.follower import follower_fetch_session
-from raftwerk.isr.leader import alter_partition_manager, isr_proposals
-from raftwerk.isr.roles import pending_role_transitions
-from raftwerk.raft.driver import commit_publisher
-from raftwerk.runtime import incremental_work
 
 
 @pytest.fixture(autouse=True)
-def _one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pending_role_transitions, "PARTITIONS_PER_SLICE", 1)
-    monkeypatch.setattr(dirty_partitions, "LOOKED_AT_ONCE", 1)
+def _one_by_one(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(dirty_partitions, "AUDIT_INTERVAL_MS", 10**9)
-    monkeypatch.setattr(follower_fetch_session, "NAMED_AT_ONCE", 1)
-    monkeypatch.setattr(alter_partition_manager, "_ITEMS_MAX", 1)
-    monkeypatch.setattr(isr_proposals, "SHRINKS_PER_SLICE", 1)
-    monkeypatch.setattr(broker_departures, "CHANGES_PER_BATCH", 1)
-    monkeypatch.setattr(incremental_work, "ITEMS_PER_STEP", 1)
-    monkeypatch.setattr(commit_publisher, "_CHUNK_BYTES", 200)
+    with steps_of({name: min(values) for name, values in SMALL_STEPS.items()}):
+        yield
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from types import ModuleType
 from typing import Any
 
 from ....broker.coordinators import coordinator_loader
@@ -16,6 +18,33 @@ _RECORDS_A_BATCH = (1, 1, metadata_snapshot.RECORDS_A_BATCH)
 _NOTES_EVERY_S = (0.0, 0.3, log_end_checkpoint.WRITE_EVERY_S)
 _RECORDS_A_STEP = (1, 4)
 _STEP_S = (0.002, 0.006, 0.02)
+SMALL_STEPS: Mapping[str, tuple[int, ...]] = {
+    "CHANGES_PER_BATCH": (1, 2),
+    "ELRS_PER_BATCH": (1,),
+    "EXPANSIONS_PER_SLICE": (1,),
+    "IDS_PER_STEP": (1,),
+    "IN_ONE_STEP_BYTES": (0, 64),
+    "ITEMS_PER_STEP": (1, 3),
+    "LOOKED_AT_ONCE": (1,),
+    "NAMED_AT_ONCE": (1, 2),
+    "PARTITIONS_PER_BATCH": (1, 2),
+    "PARTITIONS_PER_SLICE": (1, 2),
+    "PARTITIONS_PER_STEP": (1,),
+    "ROWS_PER_STEP": (1,),
+    "SHRINKS_PER_SLICE": (1,),
+    "STEP_BATCHES": (1, 4),
+    "TOPICS_AT_ONCE": (0,),
+    "_BATCH_MAX": (1,),
+    "_CHUNK_BYTES": (64,),
+    "_ENTRIES_PER_STEP": (1,),
+    "_ITEMS_MAX": (1,),
+    "_LOGS_PER_FLUSH_SLICE": (1,),
+    "_LOGS_PER_RETENTION_SLICE": (1,),
+    "_LOGS_PER_SLICE": (1,),
+    "_RECORDS_PER_STEP": (1, 8),
+    "_REMOVALS_PER_SLICE": (1,),
+}
+"""Small values of constants that say how much is done in one step."""
 
 
 @contextmanager
@@ -48,6 +77,35 @@ def slow_coordinator_loads(rng: random.Random) -> Iterator[None]:
         _replaced(coordinator_loader.CoordinatorLoader, "step", step),
     ):
         yield
+
+
+@contextmanager
+def many_steps(rng: random.Random) -> Iterator[None]:
+    """Until it is left, much of the work that is cut into steps does little in each, as the generator draws.
+
+    So requests and decisions about a few partitions take as many steps as those about thousands, and other events
+    come between them.
+    """
+    drawn = {name: rng.choice((None, *values)) for name, values in SMALL_STEPS.items()}
+    with steps_of({name: value for name, value in drawn.items() if value is not None}):
+        yield
+
+
+@contextmanager
+def steps_of(sizes: Mapping[str, int]) -> Iterator[None]:
+    """Until it is left, these constants have these values, wherever they are used."""
+    with ExitStack() as replaced:
+        for name, value in sizes.items():
+            for module in modules_with(name):
+                replaced.enter_context(_replaced(module, name, value))
+        yield
+
+
+def modules_with(name: str) -> list[ModuleType]:
+    """The modules of the nodes' code that have, or have imported, the constant."""
+    package = f"{__package__.partition('.')[0]}."
+    loaded = [module for key, module in sys.modules.items() if key.startswith(package) and "chaos" not in key]
+    return [module for module in loaded if isinstance(vars(module).get(name), int)]
 
 
 @contextmanager

@@ -22,6 +22,7 @@ _CREATE_PARTITIONS = 3
 _BY_ID = 13
 """Produce and Fetch name topics by their ids from this version on."""
 _PARTITIONS_MAX = 6
+_ASSIGNED_PROBABILITY = 0.5
 _LATE_S = 5.0
 """For how long a request without an answer may still be carried out, once there are no faults any more."""
 
@@ -36,14 +37,17 @@ class TopicChanges:
         context: ClientContext,
         views: Callable[[], list[tuple[UUID, int] | None]],
         min_isrs: Sequence[str | None] = (None,),
+        assigned_to: Sequence[int] = (),
     ) -> None:
         """`views` gives, for each broker, the topic id and the number of partitions that it knows.
 
-        Each topic gets one of the `min_isrs`, as its min.insync.replicas; None leaves it to the cluster.
+        Each topic gets one of the `min_isrs`, as its min.insync.replicas; None leaves it to the cluster. Half of the
+        time its partitions are assigned to some of the brokers `assigned_to`; without these always by the controller.
         """
         self._context = context
         self._views = views
         self._min_isrs = min_isrs
+        self._assigned_to = assigned_to
         self._admin = RetryingAdmin(context, self.name)
         self._partitions = 0
         self._answers_known_lost = 0
@@ -103,14 +107,23 @@ class TopicChanges:
 
     async def _create(self) -> None:
         count = self._context.rng.randrange(1, 4)
-        row = {"name": self._context.topic, "num_partitions": count, "replication_factor": -1}
+        assigned = self._assignments(count)
+        row = {"name": self._context.topic, "num_partitions": -1 if assigned else count, "replication_factor": -1}
+        rows = [{"partition_index": index, "broker_ids": brokers} for index, brokers in enumerate(assigned)]
         # Without a choice nothing is drawn, which would change the runs of all other scenarios.
         min_isr = self._context.rng.choice(self._min_isrs) if len(self._min_isrs) > 1 else self._min_isrs[0]
         configs = [] if min_isr is None else [{"name": "min.insync.replicas", "value": min_isr}]
-        fields = {"topics": [{**row, "assignments": [], "configs": configs}], "validate_only": False}
+        fields = {"topics": [{**row, "assignments": rows, "configs": configs}], "validate_only": False}
         code = await self._admin.ask(ApiKey.CREATE_TOPICS, _CREATE_TOPICS, fields, lambda a: a.topics[0].error_code)
         self._expect(code, "create", if_repeated=ErrorCode.TOPIC_ALREADY_EXISTS)
         self._partitions = count
+
+    def _assignments(self, count: int) -> list[list[int]]:
+        """The replicas of so many partitions; empty when the controller is to choose them."""
+        rng = self._context.rng
+        if not self._assigned_to or rng.random() >= _ASSIGNED_PROBABILITY:
+            return []
+        return [rng.sample(self._assigned_to, len(self._assigned_to)) for _ in range(count)]
 
     async def _recreate(self) -> None:
         """A broker that is down meanwhile finds another topic under the name of its logs (KIP-516)."""
@@ -120,7 +133,8 @@ class TopicChanges:
     async def _grow(self) -> None:
         if self._partitions >= _PARTITIONS_MAX:
             return
-        row = {"name": self._context.topic, "count": self._partitions + 1, "assignments": None}
+        assigned = [{"broker_ids": brokers} for brokers in self._assignments(1)] or None
+        row = {"name": self._context.topic, "count": self._partitions + 1, "assignments": assigned}
         fields = {"topics": [row], "validate_only": False}
         code = await self._admin.ask(
             ApiKey.CREATE_PARTITIONS, _CREATE_PARTITIONS, fields, lambda answer: answer.results[0].error_code
