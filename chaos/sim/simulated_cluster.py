@@ -43,6 +43,7 @@ from .invariants.quorum_invariants import QuorumChecker, log_of
 from .invariants.steps.partition_steps import PartitionStepChecker
 from .invariants.steps.quorum_steps import QuorumStepChecker
 from .invariants.steps.replica_steps import ReplicaStepChecker
+from .invariants.transactions.expirations import Expirations
 from .invariants.transactions.transaction_checker import TransactionChecker
 from .kernel.event_loop import ProcessLoop
 from .kernel.run_observer import ProcessChange
@@ -108,9 +109,13 @@ class SimulatedCluster:
         is_dynamic = bool(self._first_voters)
         self.quorum = QuorumChecker(self.voters, world.trace.note, lambda: world.now_s, is_dynamic=is_dynamic)
         self._controller_answers, self._vote_answers = ControllerAnswers(self.quorum), VoteAnswers()
-        self._min_isr: int = NodeConfig.from_properties(self.properties(self.brokers[0]))["min.insync.replicas"]
-        is_verified = config.properties.get("transaction.partition.verification.enable") != "false"
-        self.transactions = TransactionChecker(lambda: world.now_s, is_verified=is_verified)
+        settings = NodeConfig.from_properties(self.properties(self.brokers[0]))
+        self._min_isr: int = settings["min.insync.replicas"]
+        self.transactions = TransactionChecker(
+            lambda: world.now_s,
+            is_verified=settings["transaction.partition.verification.enable"],
+            expirations=Expirations(settings["transactional.id.expiration.ms"], settings["producer.id.expiration.ms"]),
+        )
         self.partitions = PartitionChecker(world.trace.note, self._min_isr, self.transactions)
         self._images, self._producer_ids = ImageChecker(), ProducerIdChecker()
         self._snapshots, self._changes = SnapshotChecker(self._images), MetadataChangeChecker(self._images)
