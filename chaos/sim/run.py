@@ -57,6 +57,7 @@ from .workloads.topic_changes import TopicChanges
 from .workloads.transactions.grouped_processors import GroupedProcessors
 from .workloads.transactions.mixed_commits import MixedCommits
 from .workloads.transactions.read_process_write import ReadProcessWrite
+from .workloads.transactions.transaction_administrator import TransactionAdministrator
 from .workloads.transactions.transaction_version_changes import TransactionVersionChanges
 from .workloads.transactions.transactional_producer import ClientStyle
 from .workloads.transactions.transactional_writers import TransactionalWriters
@@ -319,6 +320,9 @@ class Run:
             ),
             "repeated transactions": lambda: TransactionalWriters(transactions, repeating_style),
             "repeated read-process-write": lambda: ReadProcessWrite(effects, processor, repeating_style),
+            TransactionAdministrator.name: lambda: TransactionAdministrator(
+                context("transaction administrator", "transactions", History())
+            ),
             "mixed commits": lambda: MixedCommits(context("mixed commits")),
             "late old transactions": lambda: TransactionalWriters(
                 transactions, lambda: ClientStyle(1, is_impatient=True)

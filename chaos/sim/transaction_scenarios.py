@@ -15,6 +15,7 @@ from __future__ import annotations
 from .faults.fault import FaultKind
 from .scenario import Scenario
 from .workloads.silent_producers import SETTINGS as SILENCE_SETTINGS
+from .workloads.transactions.transaction_administrator import SETTINGS as ADMINISTRATOR_SETTINGS
 from .workloads.transactions.transactional_writers import EXPIRATION_SETTINGS
 from .workloads.transactions.transactional_writers import SETTINGS as TRANSACTION_SETTINGS
 from .workloads.transactions.two_phase_writers import SETTINGS as TWO_PHASE_SETTINGS
@@ -56,5 +57,16 @@ TRANSACTION_SCENARIOS = (
         workloads=("repeated transactions", "two-phase commits", "passing producers"),
         properties={**TRANSACTION_SETTINGS, **TWO_PHASE_SETTINGS},
         constants=("few producer epochs", "small producer id blocks"),
+    ),
+    Scenario(
+        "hanging-transactions",
+        "transactions of which no coordinator knows hang; an administrator aborts them, and has producers described",
+        kinds=(FaultKind.KILL, FaultKind.STOP, FaultKind.SLOW_LINK),
+        targets=_COORDINATORS,
+        faults_s=5.0,
+        mean_gap_s=1.2,
+        mean_duration_s=0.4,
+        workloads=("transactions", "transaction administrator"),
+        properties={**TRANSACTION_SETTINGS, **ADMINISTRATOR_SETTINGS},
     ),
 )

@@ -79,6 +79,8 @@ CHECKED_IN_EVERY_RUN: Mapping[str, tuple[str, ...]] = {
         "a transactional id is removed when it was not used for its expiration",
         "a producer id has one transactional id",
         "a producer id is given once",
+        "what is described of producers is what the log says",
+        "what is described of a transactional id is what its log says",
         "records are stable up to the first open transaction",
         "compaction leaves the transactions as they were",
         "compaction keeps the newest committed record of each key",

@@ -91,6 +91,8 @@ class TransactionChecker:
         self._owners: dict[int, str] = {}
         """The transactional id of each producer id."""
         self._granted: dict[tuple[int, int], str] = {}
+        self._hung: dict[tuple[TopicPartition, int, int], int] = {}
+        """First offsets of transactions that no coordinator knows, by partition, producer id and epoch."""
         self._idempotent: dict[int, str] = {}
         """The clients without a transactional id by producer id."""
         self._answered: dict[tuple[int, int], str] = {}
@@ -181,7 +183,8 @@ class TransactionChecker:
         held = log.replica.log
         silences: dict[int, float] = {}
         for header, batch in batches_of(held, log.replay.end_offset, held.log_end_offset):
-            self.decisions.check_appended(log.replica.topic_partition, header, batch)
+            if not self._is_abort_of_hung(log.replica.topic_partition, header, batch):
+                self.decisions.check_appended(log.replica.topic_partition, header, batch)
             if self.is_blind:
                 log.replay.end_offset = header.next_offset
                 continue
@@ -199,10 +202,13 @@ class TransactionChecker:
         name, is_latest = log.replica.topic_partition, self._is_latest(log.replica)
         if header.is_control:
             marker = marker_in(batch)
+            opened = log.replay.open.get(header.producer_id)
             if marker is not None and log.check_marker(header, marker, is_latest=is_latest) and is_latest:
-                self._check_ended(name, header, marker)
+                key = name, header.producer_id, header.producer_epoch
+                if marker.is_commit or opened is None or self._hung.get(key) != opened[0]:
+                    self._check_ended(name, header, marker)
         elif header.producer_id >= 0:
-            if log.check_data(header, is_latest=is_latest) and self._is_verified and is_latest:
+            if log.check_data(header, is_latest=is_latest) and is_latest:
                 self._check_opened(name, header)
         elif log.coordinator is not None:
             where, shard = f"{name} on {node_id}", self._shard(node_id, name.partition)
@@ -212,6 +218,25 @@ class TransactionChecker:
                 if before is not None and state is not None and before.phase.is_prepared and is_latest:
                     self._check_complete(transactional_id, before)
         log.replay.follow(header, batch)
+
+    def _is_abort_of_hung(self, name: TopicPartition, header: BatchHeader, batch: bytes) -> bool:
+        """Whether an administrator may have written this marker, to end a transaction that hangs."""
+        if not header.is_control or (name, header.producer_id, header.producer_epoch) not in self._hung:
+            return False
+        marker = marker_in(batch)
+        return marker is not None and not marker.is_commit
+
+    def has_hung(self, name: TopicPartition, producer_id: int, epoch: int) -> bool:
+        """Whether a producer has opened a transaction in this partition that no coordinator knew."""
+        return (name, producer_id, epoch) in self._hung
+
+    def hanging(self) -> list[str]:
+        """The partitions with the producers of transactions that hang, as far as that is committed."""
+        return [
+            f"{name}: {producer_id} epoch {epoch} since {offset}"
+            for (name, producer_id, epoch), offset in self._hung.items()
+            if any(log.replay.open.get(producer_id) == (offset, epoch) for log in self._by_name.get(name, ()))
+        ]
 
     def _is_latest(self, replica: Replica) -> bool:
         """Whether no later leader is known: what a former one appends is never committed."""
@@ -233,7 +258,9 @@ class TransactionChecker:
                 or (state.phase.is_prepared and state.producer_epoch in (epoch, epoch + 1))
             )
         )
-        if not is_known:
+        if not is_known and not self._is_verified:
+            self._hung[name, producer_id, epoch] = header.base_offset
+        elif not is_known:
             detail = f"{where}, the coordinator has {told(state)}"
             raise InvariantBroken("only a transaction that its coordinator knows is opened in a partition", detail)
 

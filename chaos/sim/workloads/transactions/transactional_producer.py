@@ -244,6 +244,10 @@ class TransactionalProducer:
             self._must_bump = True
             raise
 
+    async def send_without_adding(self, topic: str, partition: int, values: Sequence[str]) -> None:
+        """Write records as if the partition belonged to a transaction, of which the coordinator is told nothing."""
+        await self._produce(topic, partition, values)
+
     async def _add_partition(self, topic: str, partition: int) -> None:
         if (topic, partition) in self._added:
             return
