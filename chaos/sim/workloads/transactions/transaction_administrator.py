@@ -14,7 +14,6 @@ from .....broker.transactions.transaction_config import TRANSACTION_TOPIC
 from .....cluster.client.client_errors import ClientError
 from .....cluster.client.cluster_client import NO_ANSWER, ClusterClient
 from .....cluster.client.transactions.transaction_client import TransactionClient
-from .....runtime.invariants import sometimes
 from .....wire.api_keys import ApiKey
 from ...invariants.invariant_broken import InvariantBroken
 from ...invariants.transactions.described import (
@@ -53,6 +52,7 @@ class TransactionAdministrator:
         self._states.topic = TRANSACTION_TOPIC
         self._stopping = False
         self._acting = 2
+        self._has_judged_producers = self._has_judged_ids = False
 
     def stop(self) -> None:
         """See `Workload`."""
@@ -97,7 +97,7 @@ class TransactionAdministrator:
 
     async def _administer(self) -> None:
         rng = self._context.rng
-        while not self._stopping or self._hanging() is not None:
+        while not (self._stopping and self._has_judged_producers and self._has_judged_ids and not self._hanging()):
             try:
                 await rng.choice((self._abort_hanging, self._describe_producers, self._describe_ids))()
             except (ClientError, *NO_ANSWER):
@@ -113,7 +113,6 @@ class TransactionAdministrator:
             if not checker.has_hung(one.partition, one.producer_id, one.producer_epoch):
                 raise InvariantBroken("only a transaction that its coordinator does not know is said to hang", str(one))
             await self._transactions.abort(one.partition, one.start_offset)
-            sometimes(True, "an administrator aborted a transaction that hung")
 
     async def _describe_producers(self) -> None:
         partition = self._context.rng.randrange(_PARTITIONS)
@@ -123,8 +122,7 @@ class TransactionAdministrator:
         answer = await self._cluster.request_node(leader, ApiKey.DESCRIBE_PRODUCERS, 0, {"topics": topics})
         after, row = self._view(leader, self._context.topic, partition), answer.topics[0].partitions[0]
         if before is not None and after is not None and not row.error_code:
-            is_judged = check_described_producers(before, after, row.active_producers)
-            sometimes(is_judged, "what was described of producers was compared with the log")
+            self._has_judged_producers |= check_described_producers(before, after, row.active_producers)
 
     async def _describe_ids(self) -> None:
         """Describe one id, and list those of some states or of all."""
@@ -142,9 +140,8 @@ class TransactionAdministrator:
         after = self._view(view.leader, TRANSACTION_TOPIC, view.partition)
         row = answer.transaction_states[0]
         if after is not None and not row.error_code and not listed.error_code:
-            is_judged = check_described_id(before, after, transactional_id, row)
+            self._has_judged_ids |= check_described_id(before, after, transactional_id, row)
             check_listed_ids(before, after, labels, listed.transaction_states)
-            sometimes(is_judged, "what was described of a transactional id was compared with the log")
 
     def _view(self, node_id: int, topic: str, partition: int) -> LogView | None:
         """What the log of a partition says on a node that leads it."""
