@@ -47,12 +47,12 @@ from .workloads.partition_changes import (
     ThrottledReassignments,
     TransactionMoves,
 )
-from .workloads.passing_producers import PassingProducersLoad
-from .workloads.pipelined_producers import PipelinedProducersLoad
+from .workloads.producers.passing_producers import PassingProducersLoad
+from .workloads.producers.pipelined_producers import PipelinedProducersLoad
+from .workloads.producers.silent_producers import SilentProducersLoad
 from .workloads.quota_changes import QuotaChanges
 from .workloads.registration_changes import RegistrationChanges
 from .workloads.rolling_upgrade import RollingUpgrade
-from .workloads.silent_producers import SilentProducersLoad
 from .workloads.topic_changes import TopicChanges
 from .workloads.transactions.grouped_processors import GroupedProcessors
 from .workloads.transactions.mixed_commits import MixedCommits

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from .faults.fault import FaultKind
 from .scenario import Scenario
-from .workloads.silent_producers import SETTINGS as SILENCE_SETTINGS
+from .workloads.producers.silent_producers import SETTINGS as SILENCE_SETTINGS
 from .workloads.transactions.transaction_administrator import SETTINGS as ADMINISTRATOR_SETTINGS
 from .workloads.transactions.transactional_writers import EXPIRATION_SETTINGS
 from .workloads.transactions.transactional_writers import SETTINGS as TRANSACTION_SETTINGS

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from ....cluster.client.admin_client import NewTopic
-from ..invariants.client_invariants import check_history
-from .clients import ClientContext, IdempotentProducer, TopicClient, TopicConsumer
-from .workload import create_topic_until_done
+from .....cluster.client.admin_client import NewTopic
+from ...invariants.client_invariants import check_history
+from ..clients import ClientContext, IdempotentProducer, TopicClient, TopicConsumer
+from ..workload import create_topic_until_done
 
 _PARTITIONS = 2
 _AT_A_TIME = 3

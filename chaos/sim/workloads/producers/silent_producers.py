@@ -11,15 +11,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from ....cluster.client.admin_client import NewTopic
-from ....cluster.client.client_errors import is_retriable
-from ....cluster.client.cluster_client import NO_ANSWER
-from ....wire.api_keys import ApiKey
-from ....wire.errors import ErrorCode
-from ..invariants.client_invariants import check_history
-from ..invariants.invariant_broken import InvariantBroken
-from .clients import ClientContext, IdempotentProducer, SentBatch, TopicClient, TopicConsumer
-from .workload import create_topic_until_done
+from .....cluster.client.admin_client import NewTopic
+from .....cluster.client.client_errors import is_retriable
+from .....cluster.client.cluster_client import NO_ANSWER
+from .....wire.api_keys import ApiKey
+from .....wire.errors import ErrorCode
+from ...invariants.client_invariants import check_history
+from ...invariants.invariant_broken import InvariantBroken
+from ..clients import ClientContext, IdempotentProducer, SentBatch, TopicClient, TopicConsumer
+from ..workload import create_topic_until_done
 
 _EXPIRATION_MS = 5_000
 SETTINGS = {"producer.id.expiration.ms": str(_EXPIRATION_MS), "log.retention.check.interval.ms": "300"}
