@@ -250,7 +250,7 @@ COMBINED_SCENARIOS = (
         mean_duration_s=0.6,
         workloads=("churn of assigned partitions", "cancelled moves", "elections", "min isr"),
         properties=_SHORT_TIMES,
-        has_small_steps=True,
+        constants=("small steps",),
     ),
     Scenario(
         "requests-in-steps",
@@ -260,6 +260,6 @@ COMBINED_SCENARIOS = (
         mean_gap_s=0.6,
         workloads=("plain", "group", "transactions", "elections"),
         properties={**GROUP_SETTINGS, **TRANSACTION_SETTINGS},
-        has_small_steps=True,
+        constants=("small steps",),
     ),
 )

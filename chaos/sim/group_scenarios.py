@@ -54,7 +54,7 @@ GROUP_SCENARIOS = (
         mean_duration_s=1.0,
         workloads=("read-process-write", "mixed commits", "group coordinator elections"),
         properties=TRANSACTION_SETTINGS,
-        has_slow_loads=True,
+        constants=("slow loads",),
     ),
     Scenario(
         "removed-markers",

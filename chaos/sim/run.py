@@ -21,7 +21,7 @@ from .faults.target_cluster import LOG_DIR
 from .invariants.client_invariants import History, check_history
 from .invariants.invariant_broken import InvariantBroken
 from .kernel.clock import SimClock
-from .kernel.drawn_constants import frequent_log_end_notes, many_steps, slow_coordinator_loads, small_snapshot_batches
+from .kernel.drawn_constants import DRAWN, frequent_log_end_notes, small_snapshot_batches
 from .kernel.event_loop import ProcessLoop, SimulationError
 from .kernel.world import World
 from .scenario import Scenario
@@ -47,7 +47,9 @@ from .workloads.partition_changes import (
     ThrottledReassignments,
     TransactionMoves,
 )
-from .workloads.pipelined_producers import PipelinedProducersLoad
+from .workloads.producers.passing_producers import PassingProducersLoad
+from .workloads.producers.pipelined_producers import PipelinedProducersLoad
+from .workloads.producers.silent_producers import SilentProducersLoad
 from .workloads.quota_changes import QuotaChanges
 from .workloads.registration_changes import RegistrationChanges
 from .workloads.rolling_upgrade import RollingUpgrade
@@ -55,6 +57,7 @@ from .workloads.topic_changes import TopicChanges
 from .workloads.transactions.grouped_processors import GroupedProcessors
 from .workloads.transactions.mixed_commits import MixedCommits
 from .workloads.transactions.read_process_write import ReadProcessWrite
+from .workloads.transactions.transaction_administrator import TransactionAdministrator
 from .workloads.transactions.transaction_version_changes import TransactionVersionChanges
 from .workloads.transactions.transactional_producer import ClientStyle
 from .workloads.transactions.transactional_writers import TransactionalWriters
@@ -138,19 +141,16 @@ class Run:
 
     @contextmanager
     def _drawn_constants(self) -> Iterator[None]:
-        """Metadata snapshots that are often made may have many batches, and loads of coordinators many steps.
+        """What the scenario names; and metadata snapshots that are often made may have many batches.
 
-        Where snapshots are often made, voters may also often note how far their logs reach. Other work may have many
-        steps, too.
+        Where snapshots are often made, voters may also often note how far their logs reach.
         """
         with ExitStack() as drawn:
             if self.scenario.has_many_snapshots:
                 drawn.enter_context(small_snapshot_batches(self.world.rng_for("snapshot batches")))
                 drawn.enter_context(frequent_log_end_notes(self.world.rng_for("log end notes")))
-            if self.scenario.has_slow_loads:
-                drawn.enter_context(slow_coordinator_loads(self.world.rng_for("slow loads")))
-            if self.scenario.has_small_steps:
-                drawn.enter_context(many_steps(self.world.rng_for("steps")))
+            for name in self.scenario.constants:
+                drawn.enter_context(DRAWN[name](self.world.rng_for(name)))
             yield
 
     def _without_acl(self) -> dict[str, str]:
@@ -302,6 +302,9 @@ class Run:
         context, versions = self._context, self.world.rng_for("transaction version")
         any_style = lambda: ClientStyle(versions.choice((1, 2)))  # noqa: E731 (old clients meet new brokers)
         changing_style = lambda: ClientStyle(versions.choice((None, None, None, 1, 2)))  # noqa: E731
+        repeating_style = lambda: ClientStyle(  # noqa: E731
+            versions.choice((1, 2)), is_careless=versions.random() < 0.3, repeats_itself=True
+        )
         transactions = context("transactions", "transactions", History())
         effects, processor = context("read-process-write", "effects", History()), context("processor", TOPIC, History())
         return {
@@ -309,6 +312,16 @@ class Run:
             "late transactions": lambda: TransactionalWriters(transactions, lambda: ClientStyle(2, is_impatient=True)),
             "careless transactions": lambda: TransactionalWriters(
                 transactions, lambda: ClientStyle(versions.choice((1, 2)), is_careless=True)
+            ),
+            "expiring transactions": lambda: TransactionalWriters(
+                transactions,
+                lambda: ClientStyle(versions.choice((1, 2)), is_careless=versions.random() < 0.5, is_often_idle=True),
+                ids_expire=True,
+            ),
+            "repeated transactions": lambda: TransactionalWriters(transactions, repeating_style),
+            "repeated read-process-write": lambda: ReadProcessWrite(effects, processor, repeating_style),
+            TransactionAdministrator.name: lambda: TransactionAdministrator(
+                context("transaction administrator", "transactions", History())
             ),
             "mixed commits": lambda: MixedCommits(context("mixed commits")),
             "late old transactions": lambda: TransactionalWriters(
@@ -368,6 +381,8 @@ class Run:
             "trims": lambda: DeletedRecordsLoad(context("trims", "trimmed", History())),
             "retained": lambda: RetainedTopicLoad(context("retained", "retained", History())),
             "pipelined producers": lambda: PipelinedProducersLoad(context("pipelined", "pipelined", History())),
+            "passing producers": lambda: PassingProducersLoad(context("passing", "passing", History())),
+            "silent producers": lambda: SilentProducersLoad(context("silent", "silent", History())),
             "plain": lambda: AcksOneLoad(context("plain", "plain", History())),
             "unclean": lambda: UncleanTopicLoad(context("unclean", "unclean", History())),
             "churn": lambda: TopicChanges(context("churn", "churn"), lambda: cluster.topic_views("churn")),

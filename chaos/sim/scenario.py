@@ -42,10 +42,8 @@ class Scenario:
     """The target of all faults of a kind, instead of the drawn one."""
     extra_log_dirs: Sequence[str] = ()
     """Log directories of each node besides the first one."""
-    has_slow_loads: bool = False
-    """Whether coordinators take long to load their partitions."""
-    has_small_steps: bool = False
-    """Whether work that is cut into steps does little in each: what thousands of partitions take."""
+    constants: Sequence[str] = ()
+    """Constants of the nodes' code of which each run draws a value; names of `drawn_constants.DRAWN`."""
 
     @property
     def has_many_snapshots(self) -> bool:

@@ -43,6 +43,7 @@ from .invariants.quorum_invariants import QuorumChecker, log_of
 from .invariants.steps.partition_steps import PartitionStepChecker
 from .invariants.steps.quorum_steps import QuorumStepChecker
 from .invariants.steps.replica_steps import ReplicaStepChecker
+from .invariants.transactions.expirations import Expirations
 from .invariants.transactions.transaction_checker import TransactionChecker
 from .kernel.event_loop import ProcessLoop
 from .kernel.run_observer import ProcessChange
@@ -116,9 +117,13 @@ class SimulatedCluster:
         )
         self._controller_answers = ControllerAnswers(self.quorum, self._images.since)
         self._vote_answers = VoteAnswers()
-        self._min_isr: int = NodeConfig.from_properties(self.properties(self.brokers[0]))["min.insync.replicas"]
-        is_verified = config.properties.get("transaction.partition.verification.enable") != "false"
-        self.transactions = TransactionChecker(lambda: world.now_s, is_verified=is_verified)
+        settings = NodeConfig.from_properties(self.properties(self.brokers[0]))
+        self._min_isr: int = settings["min.insync.replicas"]
+        self.transactions = TransactionChecker(
+            lambda: world.now_s,
+            is_verified=settings["transaction.partition.verification.enable"],
+            expirations=Expirations(settings["transactional.id.expiration.ms"], settings["producer.id.expiration.ms"]),
+        )
         self.partitions = PartitionChecker(world.trace.note, self._min_isr, self.transactions)
         self._snapshots, self._changes = SnapshotChecker(self._images), MetadataChangeChecker(self._images)
         self._recovery_points, self._compacted = RecoveryPointChecker(), CompactedLogs()

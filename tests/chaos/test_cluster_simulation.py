@@ -120,6 +120,10 @@ SEEDS = {
     "removed-markers": 3,
     "static-members": 5,
     "slow-assignments": 5,
+    "expiring-producers": 5,
+    "repeated-requests": 5,
+    "used-up-producer-ids": 5,
+    "hanging-transactions": 5,
 }
 """How many seeds of each scenario; more of those that are cheap."""
 CHUNKS = [(name, first) for name, count in SEEDS.items() for first in range(0, count, CHUNK)]

@@ -38,7 +38,7 @@ class DecisionChecker:
         if not value.phase.is_prepared:
             return
         is_commit = value.phase.is_commit
-        self._reported[value.client, is_commit] = None
+        self._reported[value.heir, is_commit] = None
         marked = self._marked.setdefault(((value.producer_id, value.producer_epoch), is_commit), {})
         marked.update(dict.fromkeys(sorted(value.partitions)))
 

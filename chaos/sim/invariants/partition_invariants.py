@@ -276,7 +276,8 @@ class PartitionChecker:
         if node_id in self._with_bit_rot or replica.offline:
             return None
         with suppress(StorageError):
-            return check_producers(replica.log, f"{_name(replica)} on {node_id}")
+            may_forget = self.transactions.expirations.forgets_producers
+            return check_producers(replica.log, f"{_name(replica)} on {node_id}", may_forget=may_forget)
         return None  # its disk has failed
 
     def _on_truncation(self, node_id: int, replica: Replica, log_end_offset: int) -> None:

@@ -17,10 +17,11 @@ _READ_BYTES = 1 << 20
 _Known = tuple[int, int, int, tuple[tuple[int, int, int], ...]]
 
 
-def check_producers(log: PartitionLog, where: str) -> LogReplay:
+def check_producers(log: PartitionLog, where: str, *, may_forget: bool = False) -> LogReplay:
     """Raise `InvariantBroken` unless the producers of the log are those of its batches; returns the replay of it.
 
     A log that was compacted, or whose first records were deleted, does not say all. Producers may have expired.
+    `may_forget`: they expire so soon that one may have come back.
     """
     found = replay_of(log, where)
     known = dict(log.producers.open_transactions)
@@ -34,7 +35,7 @@ def check_producers(log: PartitionLog, where: str) -> LogReplay:
         return found
     for producer_id, entry in found.producers.items():
         seen = log.producers.get(producer_id)
-        if seen is not None and _known(seen) != _said(entry):
+        if seen is not None and _known(seen) != _said(entry) and not (may_forget and _has_come_back(seen, entry)):
             detail = f"{where}: producer {producer_id} is known as {_known(seen)}, its log says {_said(entry)}"
             raise InvariantBroken("producers are those of the log", detail)
     unknown = [producer_id for producer_id, _ in log.producers.items() if producer_id not in found.producers]
@@ -63,6 +64,14 @@ def replay_of(log: PartitionLog, where: str) -> LogReplay:
     except CorruptBatchError as error:
         raise InvariantBroken("a log holds whole batches only", f"{where}: {error}") from error
     return found
+
+
+def _has_come_back(seen: ProducerStateEntry, entry: SeenProducer) -> bool:
+    """Whether the producer is known as one of which all before some batch or marker is forgotten."""
+    epoch, coordinator_epoch, first_offset, batches = _known(seen)
+    said = _said(entry)
+    is_suffix = batches == said[3][len(said[3]) - len(batches) :]
+    return is_suffix and (epoch, first_offset) == (said[0], said[2]) and coordinator_epoch in (-1, said[1])
 
 
 def _known(entry: ProducerStateEntry) -> _Known:

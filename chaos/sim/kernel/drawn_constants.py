@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import random
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import ModuleType
 from typing import Any
 
 from ....broker.coordinators import coordinator_loader
+from ....broker.transactions import transaction_decisions, transaction_metadata, transaction_records
+from ....controller.brokers import producer_ids
 from ....controller.metadata import metadata_snapshot
+from ....isr.leader import refused_batches
 from ....raft.driver import log_end_checkpoint
+from ...specification.transactions import state_steps
 
 _RECORDS_A_BATCH = (1, 1, metadata_snapshot.RECORDS_A_BATCH)
 _NOTES_EVERY_S = (0.0, 0.3, log_end_checkpoint.WRITE_EVERY_S)
@@ -45,6 +49,10 @@ SMALL_STEPS: Mapping[str, tuple[int, ...]] = {
     "_REMOVALS_PER_SLICE": (1,),
 }
 """Small values of constants that say how much is done in one step."""
+_HIGHEST_EPOCHS = (2, 3, 6, 12)
+_IDS_A_BLOCK = (1, 2, 3)
+_CLIENTS_HEAR_WITHIN_MS = 4_000
+"""Longer than the time-out of the requests of simulated clients."""
 
 
 @contextmanager
@@ -106,6 +114,40 @@ def modules_with(name: str) -> list[ModuleType]:
     package = f"{__package__.partition('.')[0]}."
     loaded = [module for key, module in sys.modules.items() if key.startswith(package) and "chaos" not in key]
     return [module for module in loaded if isinstance(vars(module).get(name), int)]
+
+
+@contextmanager
+def few_producer_epochs(rng: random.Random) -> Iterator[None]:
+    """Until it is left, the highest epoch of a producer is so low that each producer id is soon used up."""
+    highest = rng.choice(_HIGHEST_EPOCHS)
+    with ExitStack() as replaced:
+        for module in (transaction_decisions, transaction_metadata, transaction_records, state_steps):
+            replaced.enter_context(_replaced(module, "EPOCH_MAX", highest))
+        yield
+
+
+@contextmanager
+def small_producer_id_blocks(rng: random.Random) -> Iterator[None]:
+    """Until it is left, the controller gives brokers so few producer ids at a time that they soon need more."""
+    with _replaced(producer_ids, "PRODUCER_ID_BLOCK_SIZE", rng.choice(_IDS_A_BLOCK)):
+        yield
+
+
+@contextmanager
+def short_waits_for_former_leaders(rng: random.Random) -> Iterator[None]:
+    """Until it is left, leaders wait for less long for batches that may be on their way to a former leader."""
+    with _replaced(refused_batches, "_PREDECESSOR_MS", _CLIENTS_HEAR_WITHIN_MS):
+        yield
+
+
+DRAWN: Mapping[str, Callable[[random.Random], AbstractContextManager[None]]] = {
+    "slow loads": slow_coordinator_loads,
+    "small steps": many_steps,
+    "few producer epochs": few_producer_epochs,
+    "small producer id blocks": small_producer_id_blocks,
+    "short waits for former leaders": short_waits_for_former_leaders,
+}
+"""What scenarios may name."""
 
 
 @contextmanager

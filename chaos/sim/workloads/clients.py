@@ -167,6 +167,7 @@ class IdempotentProducer:
                 continue
             if not answer.error_code:
                 self.producer = (answer.producer_id, answer.producer_epoch)
+                self.context.checker.transactions.on_idempotent_producer(self.name, answer.producer_id)
                 return
             await asyncio.sleep(_RETRY_PAUSE_S)
 
@@ -179,10 +180,15 @@ class IdempotentProducer:
                 next_number += window[-1].count
                 if self.context.rng.random() < 0.5:
                     break
-            if not await self._send_window(partition, window):
+            is_acked = await self._send_window(partition, window)
+            if not is_acked:
                 await asyncio.sleep(_RETRY_PAUSE_S)
                 await self._client.refresh()
-            await asyncio.sleep(self.context.rng.expovariate(1 / self._pause_s))
+            await self.pause(partition, is_acked=is_acked)
+
+    async def pause(self, partition: int, *, is_acked: bool) -> None:
+        """Wait between two requests to a partition; `is_acked`: nothing that was sent there waits for its ack."""
+        await asyncio.sleep(self.context.rng.expovariate(1 / self._pause_s))
 
     def key_of(self, partition: int, number: int) -> bytes:
         """The key of a record."""

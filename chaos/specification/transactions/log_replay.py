@@ -56,6 +56,8 @@ class SeenProducer:
     """Of the transaction that is open."""
     batches: list[SeenBatch] = field(default_factory=list)
     """The last few of this epoch."""
+    last_timestamp: int = -1
+    """Of the last batch or marker."""
 
 
 def marker_in(batch: bytes | memoryview) -> Marker | None:
@@ -121,6 +123,7 @@ class LogReplay:
         elif known.epoch != header.producer_epoch:
             known.epoch = header.producer_epoch
             known.batches = []
+        known.last_timestamp = header.max_timestamp
         return known
 
     def stable_offset(self, high_watermark: int) -> int:

@@ -74,6 +74,13 @@ class RecordedState(NamedTuple):
         return self.producer_id, self.producer_epoch
 
     @property
+    def heir(self) -> tuple[int, int]:
+        """The producer id and epoch of the producer that goes on when the transaction that is ending is complete."""
+        if self.next_producer_id != NOBODY and not self.is_kept:
+            return self.next_producer_id, 0
+        return self.client
+
+    @property
     def tells_client_version(self) -> bool:
         """Whether the record may have the version of the client."""
         return self.version > _LAST_PLAIN_VERSION

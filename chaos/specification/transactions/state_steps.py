@@ -145,12 +145,6 @@ def _why_not_completed(before: RecordedState, after: RecordedState) -> str | Non
         return "a transaction that is complete has nothing left to do"
     if after.timeout_ms != before.timeout_ms:
         return "the time-out changes"
-    if before.is_kept:
-        heir = before.client
-    elif before.next_producer_id != NOBODY:
-        heir = (before.next_producer_id, 0)
-    else:
-        heir = (before.producer_id, before.producer_epoch)
-    if (after.producer_id, after.producer_epoch) != heir:
-        return f"{heir} was to go on"
+    if (after.producer_id, after.producer_epoch) != before.heir:
+        return f"{before.heir} was to go on"
     return None

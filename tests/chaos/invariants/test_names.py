@@ -40,6 +40,8 @@ MODULES = {
         "decision_invariants",
         "transactions/cleaned_logs",
         "transactions/coordinator_log",
+        "transactions/described",
+        "transactions/expirations",
         "transactions/leader_log",
         "transactions/transaction_checker",
     ),

@@ -10,6 +10,7 @@ from support.chaos.late_marker import late_marker
 from support.chaos.mutants import Mutant, replacing
 from support.isr.late_fetch import late_fetch
 
+from raftwerk.broker.apis.transactions import list_transactions
 from raftwerk.broker.coordinators.led_partitions import LedPartitions
 from raftwerk.broker.groups.classic.classic_group import ClassicGroup
 from raftwerk.broker.groups.consumer.consumer_group import ConsumerGroup
@@ -17,7 +18,7 @@ from raftwerk.broker.groups.group_coordinator_shard import GroupCoordinatorShard
 from raftwerk.broker.groups.pending_transactional_offsets import PendingTransactionalOffsets
 from raftwerk.broker.transactions import marker_queues, transaction_decisions, transaction_records
 from raftwerk.broker.transactions.transaction_coordinator_shard import TransactionCoordinatorShard, WriteMarkers
-from raftwerk.broker.transactions.transaction_decisions import Producer
+from raftwerk.broker.transactions.transaction_decisions import InitRequest, Producer
 from raftwerk.broker.transactions.transaction_marker_sender import TransactionMarkerSender
 from raftwerk.broker.transactions.transaction_metadata import NO_EPOCH, TransactionMetadata, TransactionState
 from raftwerk.chaos.sim.workloads.transactions.transactional_producer import ClientStyle
@@ -25,7 +26,7 @@ from raftwerk.isr.leader.read_confirmations import FetchedEpochs, ReadConfirmati
 from raftwerk.isr.replica import Replica
 from raftwerk.isr.replica_manager import ReplicaManager
 from raftwerk.log.cleaner.cleaned_transactions import CleanedTransactions
-from raftwerk.log.state.producer_state import ProducerStateManager
+from raftwerk.log.state.producer_state import ProducerStateEntry, ProducerStateManager
 from raftwerk.log.state.transaction_verification import VERIFICATION_OFF
 from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.records import BatchHeader
@@ -41,6 +42,12 @@ ORIGINAL_LOAD_SNAPSHOT = ProducerStateManager.load_snapshot
 ORIGINAL_FINISH = TransactionMarkerSender._finish
 ORIGINAL_ON_FETCH = ReadConfirmations.on_fetch
 ORIGINAL_ON_MARKED = TransactionCoordinatorShard.on_marked
+ORIGINAL_EXPIRE = ProducerStateManager.expire
+ORIGINAL_TOUCH = ProducerStateManager._touch
+ORIGINAL_REPLAY_STATE = TransactionCoordinatorShard.replay
+ORIGINAL_NEXT_EPOCH = transaction_decisions._next_epoch
+ORIGINAL_COMPLETED = TransactionMetadata.completed
+ORIGINAL_FILTER = list_transactions._filter
 
 
 def believe_in_leading(
@@ -94,6 +101,47 @@ def take_offsets_of_any_member(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def take_aborted_offsets(self: PendingTransactionalOffsets, producer_id: int, *, is_committed: bool) -> Any:
     return ORIGINAL_END_PENDING(self, producer_id, is_committed=True)
+
+
+def forget_whoever_is_silent(self: ProducerStateManager, now_ms: int, expiration_ms: int) -> int:
+    entries = [entry for _, entry in self.items()]
+    first_offsets = [entry.transaction_first_offset for entry in entries]
+    for entry in entries:
+        entry.transaction_first_offset = -1
+    count = ORIGINAL_EXPIRE(self, now_ms, expiration_ms)
+    for entry, first_offset in zip(entries, first_offsets, strict=True):
+        entry.transaction_first_offset = first_offset
+    return count
+
+
+def stay_silent(self: ProducerStateManager, header: BatchHeader) -> ProducerStateEntry:
+    known = self.get(header.producer_id)
+    since_ms = None if known is None else known.silent_since_ms
+    entry = ORIGINAL_TOUCH(self, header)
+    entry.silent_since_ms = since_ms
+    return entry
+
+
+def load_no_tombstone(self: TransactionCoordinatorShard, key: Any, value: Any, *, transaction_of: int = -1) -> None:
+    if value is not None:
+        ORIGINAL_REPLAY_STATE(self, key, value, transaction_of=transaction_of)
+
+
+def grant_one_more_epoch(current: TransactionMetadata, request: InitRequest, producer_ids: Any, now_ms: int) -> Any:
+    expected = request.expected
+    if expected is not None and expected.producer_epoch == current.last_producer_epoch:
+        request = request._replace(expected=expected._replace(producer_epoch=current.producer_epoch))
+    return ORIGINAL_NEXT_EPOCH(current, request, producer_ids, now_ms)
+
+
+def keep_the_epoch_of_the_former_id(self: TransactionMetadata, now_ms: int) -> TransactionMetadata:
+    done = ORIGINAL_COMPLETED(self, now_ms)
+    return done if done.producer_id == self.producer_id else done._replace(producer_epoch=self.producer_epoch - 1)
+
+
+def pass_over_aborted_ones(message: Any, now_ms: int) -> Any:
+    passes = ORIGINAL_FILTER(message, now_ms)
+    return lambda name, value: value.state is not TransactionState.COMPLETE_ABORT and passes(name, value)
 
 
 def lose_pending_offsets(self: GroupCoordinatorShard, key: Any, value: Any, *, transaction_of: int = -1) -> None:
@@ -299,5 +347,35 @@ TRANSACTION_MUTANTS = (
         "a fetch that was under way confirms a stable read",
         replacing(ReadConfirmations, "on_fetch", take_any_fetch),
         interleaving=late_fetch,
+    ),
+    Mutant(
+        "a partition forgets silent producers with an open transaction",
+        replacing(ProducerStateManager, "expire", forget_whoever_is_silent),
+        ("expiring-producers",),
+    ),
+    Mutant(
+        "a producer that writes is forgotten like a silent one",
+        replacing(ProducerStateManager, "_touch", stay_silent),
+        ("expiring-producers",),
+    ),
+    Mutant(
+        "a tombstone of a transactional id is not loaded",
+        replacing(TransactionCoordinatorShard, "replay", load_no_tombstone),
+        ("expiring-producers",),
+    ),
+    Mutant(
+        "a producer that asks again for its epoch gets another one",
+        replacing(transaction_decisions, "_next_epoch", grant_one_more_epoch),
+        ("repeated-requests",),
+    ),
+    Mutant(
+        "the next producer id begins with a used epoch",
+        replacing(TransactionMetadata, "completed", keep_the_epoch_of_the_former_id),
+        ("used-up-producer-ids",),
+    ),
+    Mutant(
+        "aborted transactions are not listed",
+        replacing(list_transactions, "_filter", pass_over_aborted_ones),
+        ("hanging-transactions",),
     ),
 )

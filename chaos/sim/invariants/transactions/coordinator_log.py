@@ -93,6 +93,14 @@ class CoordinatorLog:
         detail = f"{where}, {transactional_id}: {wrong}; {told(known[-1].state)}, then {told(state)}"
         raise InvariantBroken("each record of a transactional id follows the one before by the protocol", detail)
 
+    def certain_states(self) -> dict[str, RecordedState]:
+        """The state of each id that has one, and only this one can be in the memory of the coordinator."""
+        return {
+            name: written[0].state
+            for name, written in self._ids.items()
+            if len(written) == 1 and written[0].state is not None
+        }
+
     def check_memory(self, shard: TransactionCoordinatorShard, where: str) -> None:
         """Compare all that the coordinator knows with the log. Raises `InvariantBroken`."""
         for transactional_id in dict.fromkeys((*self._ids, *shard.entries)):

@@ -7,15 +7,18 @@ are judged by a replay of the log itself, not by what the log knows of its produ
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 
 from .....isr.replica import Replica
 from .....log.errors import StorageError
 from .....log.partition_log import PartitionLog
 from .....wire.records import BatchHeader, CorruptBatchError, iter_headers
 from ....specification.transactions.log_replay import LogReplay, Marker, sequence_after
+from ...kernel.clock import SIMULATION_EPOCH_MS
 from ..invariant_broken import InvariantBroken
 from .coordinator_log import CoordinatorLog
+from .expirations import Expirations, check_remembered
 
 _READ_BYTES = 1 << 20
 
@@ -44,6 +47,8 @@ class LeaderLog:
         self.replica = replica
         self.replay = replay
         self.coordinator = coordinator
+        self._last_s: dict[int, float] = {}
+        """When each producer wrote last in this epoch."""
         if coordinator is not None:
             for header, batch in batches_of(replica.log, 0, replay.end_offset):
                 if not header.is_control:
@@ -71,6 +76,22 @@ class LeaderLog:
                 detail = f"{where} sequence {header.base_sequence}, {expected} comes next"
                 raise InvariantBroken("a producer's batches follow each other", detail)
         return header.is_transactional and opened is None
+
+    def silence_ms(self, header: BatchHeader, now_s: float) -> float:
+        """For how long the producer of a batch may have been silent before it, at this replica."""
+        known, last_s = self.replay.producers.get(header.producer_id), self._last_s.get(header.producer_id)
+        self._last_s[header.producer_id] = now_s
+        if last_s is not None:
+            return (now_s - last_s) * 1000
+        return math.inf if known is None else SIMULATION_EPOCH_MS + now_s * 1000 - known.last_timestamp
+
+    def check_remembered(self, silences: Mapping[int, float], expirations: Expirations) -> None:
+        """Producers have written, after being silent for up to so many milliseconds. Raises `InvariantBroken`."""
+        log, where = self.replica.log, str(self.replica.topic_partition)
+        for producer_id, silence_ms in silences.items() if self._is_whole else ():
+            said = self.replay.producers[producer_id]
+            may_be_forgotten = silence_ms >= expirations.producer_ms - 1  # the node counts whole milliseconds
+            check_remembered(log, producer_id, said, may_be_forgotten=may_be_forgotten, where=where)
 
     @property
     def _is_whole(self) -> bool:

@@ -29,6 +29,7 @@ from ..decision_invariants import DecisionChecker
 from ..invariant_broken import InvariantBroken
 from .cleaned_logs import Span, check_cleaned, check_newest
 from .coordinator_log import CoordinatorLog, records_in, told
+from .expirations import DEFAULT_EXPIRATIONS, Expirations, check_removed
 from .leader_log import LeaderLog, batches_of
 
 PartitionKey = tuple[UUID, int]
@@ -68,8 +69,11 @@ class _Identity:
 class TransactionChecker:
     """Follows all partitions once there is a `__transaction_state`."""
 
-    def __init__(self, now_s: Callable[[], float], *, is_verified: bool = True) -> None:
+    def __init__(
+        self, now_s: Callable[[], float], *, is_verified: bool = True, expirations: Expirations = DEFAULT_EXPIRATIONS
+    ) -> None:
         """`is_verified`: leaders ask the coordinator before a batch opens a transaction."""
+        self.expirations = expirations
         self.decisions = DecisionChecker()
         self.is_blind = False
         """Bits of the logs have flipped: nothing is judged any more."""
@@ -87,6 +91,10 @@ class TransactionChecker:
         self._owners: dict[int, str] = {}
         """The transactional id of each producer id."""
         self._granted: dict[tuple[int, int], str] = {}
+        self._hung: dict[tuple[TopicPartition, int, int], int] = {}
+        """First offsets of transactions that no coordinator knows, by partition, producer id and epoch."""
+        self._idempotent: dict[int, str] = {}
+        """The clients without a transactional id by producer id."""
         self._answered: dict[tuple[int, int], str] = {}
         """The producers that clients were told to be."""
         self._coordinators: dict[int, TransactionCoordinator] = {}
@@ -146,6 +154,9 @@ class TransactionChecker:
             if owner != transactional_id:
                 detail = f"{producer_id} of {transactional_id} is {owner}'s"
                 raise InvariantBroken("a producer id has one transactional id", detail)
+            if producer_id in self._idempotent:
+                detail = f"{producer_id} of {transactional_id} is {self._idempotent[producer_id]}'s"
+                raise InvariantBroken("a producer id is given once", detail)
         if not state.phase.is_idle and (before is None or before.phase.is_idle):
             one.began_s = self._now_s()
             one.decided_s = min(one.began_s, (state.start_ms - SIMULATION_EPOCH_MS) / 1000) - _CLOCKS_DIFFER_S
@@ -170,14 +181,19 @@ class TransactionChecker:
 
     def _after_leader(self, node_id: int, log: LeaderLog) -> None:
         held = log.replica.log
+        silences: dict[int, float] = {}
         for header, batch in batches_of(held, log.replay.end_offset, held.log_end_offset):
-            self.decisions.check_appended(log.replica.topic_partition, header, batch)
+            if not self._is_abort_of_hung(log.replica.topic_partition, header, batch):
+                self.decisions.check_appended(log.replica.topic_partition, header, batch)
             if self.is_blind:
                 log.replay.end_offset = header.next_offset
-            else:
-                self._check_appended(node_id, log, header, batch)
+                continue
+            if header.producer_id >= 0:
+                silences.setdefault(header.producer_id, log.silence_ms(header, self._now_s()))
+            self._check_appended(node_id, log, header, batch)
         if self.is_blind:
             return
+        log.check_remembered(silences, self.expirations)
         if log.coordinator is not None:
             log.coordinator.on_committed(log.replica.high_watermark, self._now_s())
         log.check_stable_offset()
@@ -186,17 +202,41 @@ class TransactionChecker:
         name, is_latest = log.replica.topic_partition, self._is_latest(log.replica)
         if header.is_control:
             marker = marker_in(batch)
+            opened = log.replay.open.get(header.producer_id)
             if marker is not None and log.check_marker(header, marker, is_latest=is_latest) and is_latest:
-                self._check_ended(name, header, marker)
+                key = name, header.producer_id, header.producer_epoch
+                if marker.is_commit or opened is None or self._hung.get(key) != opened[0]:
+                    self._check_ended(name, header, marker)
         elif header.producer_id >= 0:
-            if log.check_data(header, is_latest=is_latest) and self._is_verified and is_latest:
+            if log.check_data(header, is_latest=is_latest) and is_latest:
                 self._check_opened(name, header)
         elif log.coordinator is not None:
             where, shard = f"{name} on {node_id}", self._shard(node_id, name.partition)
             for transactional_id, before, state in log.coordinator.append(header, batch, self._now_s(), shard, where):
+                if state is None:
+                    check_removed(before, header.max_timestamp, self.expirations.id_ms, f"{where}, {transactional_id}")
                 if before is not None and state is not None and before.phase.is_prepared and is_latest:
                     self._check_complete(transactional_id, before)
         log.replay.follow(header, batch)
+
+    def _is_abort_of_hung(self, name: TopicPartition, header: BatchHeader, batch: bytes) -> bool:
+        """Whether an administrator may have written this marker, to end a transaction that hangs."""
+        if not header.is_control or (name, header.producer_id, header.producer_epoch) not in self._hung:
+            return False
+        marker = marker_in(batch)
+        return marker is not None and not marker.is_commit
+
+    def has_hung(self, name: TopicPartition, producer_id: int, epoch: int) -> bool:
+        """Whether a producer has opened a transaction in this partition that no coordinator knew."""
+        return (name, producer_id, epoch) in self._hung
+
+    def hanging(self) -> list[str]:
+        """The partitions with the producers of transactions that hang, as far as that is committed."""
+        return [
+            f"{name}: {producer_id} epoch {epoch} since {offset}"
+            for (name, producer_id, epoch), offset in self._hung.items()
+            if any(log.replay.open.get(producer_id) == (offset, epoch) for log in self._by_name.get(name, ()))
+        ]
 
     def _is_latest(self, replica: Replica) -> bool:
         """Whether no later leader is known: what a former one appends is never committed."""
@@ -218,7 +258,9 @@ class TransactionChecker:
                 or (state.phase.is_prepared and state.producer_epoch in (epoch, epoch + 1))
             )
         )
-        if not is_known:
+        if not is_known and not self._is_verified:
+            self._hung[name, producer_id, epoch] = header.base_offset
+        elif not is_known:
             detail = f"{where}, the coordinator has {told(state)}"
             raise InvariantBroken("only a transaction that its coordinator knows is opened in a partition", detail)
 
@@ -326,6 +368,32 @@ class TransactionChecker:
             detail = f"{transactional_id} is {producer} again, as {client}; {had_it} was it before"
             raise InvariantBroken("a granted epoch is recorded, and nobody had it before", detail)
         self._answered[producer] = client
+
+    def on_idempotent_producer(self, client: str, producer_id: int) -> None:
+        """A client without a transactional id was given a producer id. Raises `InvariantBroken`."""
+        owner = self._owners.get(producer_id) or self._idempotent.get(producer_id)
+        self._idempotent[producer_id] = client
+        if owner is not None:
+            detail = f"{client} is {producer_id}, which {owner} was before"
+            raise InvariantBroken("a producer id is given once", detail)
+
+    def ids_in_use(self, start: str) -> list[str]:
+        """The transactional ids that begin with a text and are in the log, as far as that is committed."""
+        return [one for one, known in self._ids.items() if known.state is not None and one.startswith(start)]
+
+    def explanation(self, transactional_id: str, producer: tuple[int, int]) -> str | None:
+        """Why a coordinator may refuse who was told to be this producer; None if the log does not say why.
+
+        A coordinator that has loaded since the last record, or that another one has followed, may not know it.
+        """
+        one = self._ids.get(transactional_id)
+        if one is None or one.state is None or one.state.heir != producer:
+            return f"the log has {told(None if one is None else one.state)}"
+        for coordinator in self._coordinators.values():
+            shard = coordinator.partitions.shards.get(coordinator.partition_of(transactional_id))
+            if shard is not None and shard.leader_epoch != one.coordinator_epoch:
+                return f"there is a coordinator of epoch {shard.leader_epoch}, the record is of {one.coordinator_epoch}"
+        return None
 
     # -- in the end
 

@@ -23,6 +23,7 @@ from .....wire.errors import ErrorCode
 from .....wire.records import NewRecord, encode_batch
 from ...invariants.invariant_broken import InvariantBroken
 from ..clients import ClientContext, TopicClient, find_coordinator
+from .repeated_requests import Ask, RepeatedRequests, Request, SentTransactionalBatch
 
 GROUP_KEY, TRANSACTION_KEY = 0, 1
 _API_VERSIONS = 4
@@ -79,7 +80,9 @@ class ClientStyle(NamedTuple):
     may arrive later, after the next requests. Who is impatient with leaders does that only with Produce requests. One
     that asks any broker may be told of a former coordinator, by a broker that is cut off from all others. A careless
     one asks for its next epoch, or ends a transaction without records, whenever it likes. One that is easily put off
-    aborts its transaction where a broker does not have the partition, or not yet.
+    aborts its transaction where a broker does not have the partition, or not yet. One that is often idle pauses for
+    seconds, in a transaction or between two. One that repeats itself now and then sends a request or an old batch
+    again, as after an answer that was lost.
     """
 
     version: int | None
@@ -88,6 +91,8 @@ class ClientStyle(NamedTuple):
     asks_any_broker: bool = False
     is_careless: bool = False
     is_easily_put_off: bool = False
+    is_often_idle: bool = False
+    repeats_itself: bool = False
 
 
 class GroupMember(NamedTuple):
@@ -127,6 +132,7 @@ class TransactionalProducer:
         """What the transaction contains by the coordinator's answers: partitions, and ids of groups."""
         self._topics: dict[str, TopicClient] = {}
         self._must_bump = False
+        self._repeats = RepeatedRequests(context, name, transactional_id) if style.repeats_itself else None
         self.is_careless = style.is_careless
         self._is_easily_put_off = style.is_easily_put_off
         self.lost_answers = 0
@@ -157,6 +163,8 @@ class TransactionalProducer:
         answer = await self._ask_coordinator(ApiKey.INIT_PRODUCER_ID, _INIT_PRODUCER_ID, fields, _error_code)
         self._begin_epoch(answer.producer_id, answer.producer_epoch)
         self._check_initialized(is_new=producer_id < 0)
+        if producer_id >= 0:
+            await self._repeat(Request(ApiKey.INIT_PRODUCER_ID, _INIT_PRODUCER_ID, fields), answer, _error_code)
 
     async def recover(self) -> tuple[int, int] | None:
         """As `init`, for transactions without a time-out, and keep what is open: its producer, or None (KIP-939)."""
@@ -180,10 +188,12 @@ class TransactionalProducer:
         bumps = self.version >= _WITH_EPOCH_BUMP
         if self._added or bumps:
             fields = {**self._who(), "committed": commit}
-            answer = await self._ask_coordinator(ApiKey.END_TXN, 5 if bumps else 3, fields, _error_code)
+            request = Request(ApiKey.END_TXN, 5 if bumps else 3, fields)
+            answer = await self._ask_coordinator(*request, _error_code)
             if bumps:
                 self._begin_epoch(answer.producer_id, answer.producer_epoch)
             self._context.checker.transactions.check_ended(self.name, self.producer, is_commit=commit)
+            await self._repeat(request, answer, _error_code)
         self._added.clear()
         await self._learn_version()
         must_bump = not bumps and (self._must_bump or self.version >= _WITH_EPOCH_BUMP)
@@ -234,6 +244,10 @@ class TransactionalProducer:
             self._must_bump = True
             raise
 
+    async def send_without_adding(self, topic: str, partition: int, values: Sequence[str]) -> None:
+        """Write records as if the partition belonged to a transaction, of which the coordinator is told nothing."""
+        await self._produce(topic, partition, values)
+
     async def _add_partition(self, topic: str, partition: int) -> None:
         if (topic, partition) in self._added:
             return
@@ -245,12 +259,9 @@ class TransactionalProducer:
                 "v3_and_below_producer_epoch": epoch,
                 "v3_and_below_topics": [{"name": topic, "partitions": [partition]}],
             }
-            await self._ask_coordinator(
-                ApiKey.ADD_PARTITIONS_TO_TXN,
-                _ADD_PARTITIONS,
-                fields,
-                lambda answer: answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code,
-            )
+            request = Request(ApiKey.ADD_PARTITIONS_TO_TXN, _ADD_PARTITIONS, fields)
+            answer = await self._ask_coordinator(*request, _partition_error_code)
+            await self._repeat(request, answer, _partition_error_code)
         self._added[topic, partition] = None
 
     async def _produce(self, topic: str, partition: int, values: Sequence[str]) -> None:
@@ -282,6 +293,10 @@ class TransactionalProducer:
             await asyncio.sleep(_RETRY_PAUSE_S)
             await client.refresh()
         self._sequences[topic, partition] = sequence + len(values)
+        if self._repeats is not None:
+            self._repeats.on_sent(SentTransactionalBatch(topic, partition, version, fields, self.producer))
+            await self._repeats.send_old_batch(self._topic, self.producer)
+            await self._repeats.end_former_transaction(self._coordinator_client(), self.producer)
 
     async def _ask_leader(
         self, client: TopicClient, partition: int, version: int, fields: Mapping[str, Any]
@@ -302,9 +317,9 @@ class TransactionalProducer:
     ) -> None:
         """Commit a group's offsets of a topic in the transaction."""
         if self.version < _WITH_EPOCH_BUMP and group not in self._added:
-            await self._ask_coordinator(
-                ApiKey.ADD_OFFSETS_TO_TXN, _ADD_OFFSETS, {**self._who(), "group_id": group}, _error_code
-            )
+            request = Request(ApiKey.ADD_OFFSETS_TO_TXN, _ADD_OFFSETS, {**self._who(), "group_id": group})
+            answer = await self._ask_coordinator(*request, _error_code)
+            await self._repeat(request, answer, _error_code)
         self._added[group] = None
         partitions = [
             {"partition_index": index, "committed_offset": offset, "committed_metadata": ""}
@@ -312,14 +327,9 @@ class TransactionalProducer:
         ]
         who = {"generation_id": member.generation, "member_id": member.member_id, "group_instance_id": None}
         fields = {**self._who(), "group_id": group, **who, "topics": [{"name": topic, "partitions": partitions}]}
-        version = 5 if self.version >= _WITH_EPOCH_BUMP else 3
-        await self._ask(
-            (GROUP_KEY, group),
-            ApiKey.TXN_OFFSET_COMMIT,
-            version,
-            fields,
-            lambda answer: next((row.error_code for row in answer.topics[0].partitions if row.error_code), 0),
-        )
+        request = Request(ApiKey.TXN_OFFSET_COMMIT, 5 if self.version >= _WITH_EPOCH_BUMP else 3, fields)
+        answer = await self._ask((GROUP_KEY, group), *request, _commit_error_code)
+        await self._repeat(request, answer, _commit_error_code, (GROUP_KEY, group))
 
     async def fetch_offsets(self, group: str, topic: str, partitions: Sequence[int]) -> dict[int, int]:
         """The group's committed offsets; waits while one of them is pending in a transaction (KIP-447)."""
@@ -371,6 +381,35 @@ class TransactionalProducer:
                 self._judge(code, f"{api.name} {version}")
             await asyncio.sleep(_RETRY_PAUSE_S)
 
+    async def _repeat(
+        self,
+        request: Request,
+        first: Struct,
+        code_of: Callable[[Struct], int],
+        key: tuple[int, str] | None = None,
+    ) -> None:
+        """Send a request again whose answer was `first`, if this producer does so now."""
+        if self._repeats is not None:
+            await self._repeats.repeat(self._coordinator_client(key), request, first, code_of, self.producer)
+
+    def _coordinator_client(self, key: tuple[int, str] | None = None) -> Ask:
+        """Sends one request to the coordinator of a key, the producer's own by default."""
+        key = key or (TRANSACTION_KEY, self._transactional_id)
+
+        async def ask(request: Request) -> Struct:
+            address = self._coordinators.get(key)
+            if address is None:
+                address = self._coordinators[key] = await self.find_coordinator(key)
+            cluster = self._topic(self._context.topic).cluster
+            cluster.timeout_s = _TIMEOUT_S
+            try:
+                return await cluster.request_at(address, *request)
+            except NO_ANSWER:
+                self._coordinators.pop(key, None)
+                raise
+
+        return ask
+
     def _patience_s(self, is_impatient: bool) -> float:
         return self._context.rng.choice(_SHORT_TIMEOUTS_S) if is_impatient else _TIMEOUT_S
 
@@ -394,3 +433,11 @@ class TransactionalProducer:
 
 def _error_code(answer: Struct) -> int:
     return int(answer.error_code)
+
+
+def _partition_error_code(answer: Struct) -> int:
+    return int(answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
+
+
+def _commit_error_code(answer: Struct) -> int:
+    return next((row.error_code for row in answer.topics[0].partitions if row.error_code), 0)

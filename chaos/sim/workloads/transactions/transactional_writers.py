@@ -1,4 +1,8 @@
-"""Transactions over several partitions in the simulator: commits, aborts, zombies, transactions that nobody ends."""
+"""Transactions over several partitions in the simulator: commits, aborts, zombies, transactions that nobody ends.
+
+Writers that are often idle lose their transactional ids, which expire, and their state in the partitions. In the end
+all their ids are removed.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,13 @@ SETTINGS = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "300",
 }
 """Settings of the nodes: transactions that time out end within the run."""
+EXPIRATION_SETTINGS = {
+    "transactional.id.expiration.ms": "900",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "200",
+}
+"""Transactional ids expire within the run."""
 _WRITERS = 2
+_NAME = "w"
 _PARTITIONS = 2
 _ABORT_PROBABILITY = 0.25
 _LEAVE_OPEN_PROBABILITY = 0.07
@@ -28,6 +38,11 @@ _NEW_ID_PROBABILITY = 0.2
 _STALL_MAX_S = 4.0
 _PAUSE_S = 0.05
 _TIMEOUT_MS = 2_500
+_LONG_TIMEOUT_MS = 8_000
+_IDLE_PROBABILITY = 0.15
+_IDLE_S = (0.5, 3.0)
+_IDLE_IN_TRANSACTION_PROBABILITY = 0.08
+_IDLE_IN_TRANSACTION_S = (1.0, 7.0)
 
 
 class TransactionalWriters:
@@ -35,14 +50,15 @@ class TransactionalWriters:
 
     name = "transactions"
 
-    def __init__(self, context: ClientContext, style: Callable[[], ClientStyle]) -> None:
-        """`style` says how a new incarnation acts."""
+    def __init__(self, context: ClientContext, style: Callable[[], ClientStyle], *, ids_expire: bool = False) -> None:
+        """`style` says how a new incarnation acts. `ids_expire`: at rest, no transactional id is known any more."""
+        self._ids_expire = ids_expire
         self.history = TransactionHistory()
         self.stopping = False
         self.style = style
         self._context = context
         self._reader = CommittedReader(context, "committed reader", context.topic, self.history.on_read)
-        self._writers = [_Writer(self, context, f"w{n}") for n in range(_WRITERS)]
+        self._writers = [_Writer(self, context, f"{_NAME}{n}") for n in range(_WRITERS)]
 
     def stop(self) -> None:
         """See `Workload`."""
@@ -57,7 +73,10 @@ class TransactionalWriters:
     def why_not_settled(self) -> str | None:
         """See `Workload`."""
         acting = [str(writer) for writer in self._writers if writer.acting]
-        return f"still acting: {acting}" if acting else self._reader.why_behind()
+        if acting:
+            return f"still acting: {acting}"
+        known = self._context.checker.transactions.ids_in_use(_NAME) if self._ids_expire else []
+        return f"not removed: {known}" if known else self._reader.why_behind()
 
     def check(self) -> None:
         """See `Workload`."""
@@ -111,9 +130,10 @@ class _Writer:
         while not self._load.stopping:
             if rng.random() < _ZOMBIE_PROBABILITY:
                 return one
-            if not await one.transact():
+            if not await one.transact(stall_s=one.draw_stall_s()):
                 return None
-            await asyncio.sleep(rng.expovariate(1 / _PAUSE_S))
+            is_idle = one.is_often_idle and rng.random() < _IDLE_PROBABILITY
+            await asyncio.sleep(rng.uniform(*_IDLE_S) if is_idle else rng.expovariate(1 / _PAUSE_S))
         return None
 
 
@@ -125,7 +145,16 @@ class _Incarnation:
         self._context = context
         self._name = name
         self._number = 0
-        self._producer = TransactionalProducer(context, name, transactional_id, load.style(), _TIMEOUT_MS)
+        style = load.style()
+        self.is_often_idle = style.is_often_idle
+        timeout_ms = _LONG_TIMEOUT_MS if self.is_often_idle else _TIMEOUT_MS
+        self._producer = TransactionalProducer(context, name, transactional_id, style, timeout_ms)
+
+    def draw_stall_s(self) -> float:
+        """For how long to stall in the next transaction."""
+        rng = self._context.rng
+        is_idle = self.is_often_idle and rng.random() < _IDLE_IN_TRANSACTION_PROBABILITY
+        return rng.uniform(*_IDLE_IN_TRANSACTION_S) if is_idle else 0.0
 
     async def begin(self) -> bool:
         """Get the producer id; False if another incarnation was faster."""

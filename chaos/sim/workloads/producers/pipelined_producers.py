@@ -12,16 +12,16 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass
 
-from ....cluster.client.admin_client import NewTopic
-from ....cluster.client.client_errors import is_retriable
-from ....cluster.client.cluster_client import NO_ANSWER
-from ....runtime.loop import TaskSet
-from ....wire.client import Connection
-from ....wire.errors import ErrorCode
-from ..invariants.client_invariants import check_history
-from ..invariants.invariant_broken import InvariantBroken
-from .clients import ClientContext, IdempotentProducer, SentBatch, TopicClient, TopicConsumer
-from .workload import create_topic_until_done
+from .....cluster.client.admin_client import NewTopic
+from .....cluster.client.client_errors import is_retriable
+from .....cluster.client.cluster_client import NO_ANSWER
+from .....runtime.loop import TaskSet
+from .....wire.client import Connection
+from .....wire.errors import ErrorCode
+from ...invariants.client_invariants import check_history
+from ...invariants.invariant_broken import InvariantBroken
+from ..clients import ClientContext, IdempotentProducer, SentBatch, TopicClient, TopicConsumer
+from ..workload import create_topic_until_done
 
 _PARTITIONS = 3
 _PRODUCERS = 2

@@ -1,0 +1,72 @@
+"""Scenarios for producers that are forgotten, run out of epochs, repeat themselves, or hang.
+
+"expiring-producers": transactional ids and the producers of partitions expire, and come back under the same names. A
+client repeats a batch within less than the time for which its producer is known, so that nothing is there twice. So
+faults are short, and no node is cut off from clients.
+
+"repeated-requests": whatever a transactional producer asks for is asked for again, as after an answer that was lost.
+
+"used-up-producer-ids": epochs and blocks of producer ids are so small that they run out all the time, under requests
+that come twice, and under transactions that are kept for a producer that has recovered.
+"""
+
+from __future__ import annotations
+
+from .faults.fault import FaultKind
+from .scenario import Scenario
+from .workloads.producers.silent_producers import SETTINGS as SILENCE_SETTINGS
+from .workloads.transactions.transaction_administrator import SETTINGS as ADMINISTRATOR_SETTINGS
+from .workloads.transactions.transactional_writers import EXPIRATION_SETTINGS
+from .workloads.transactions.transactional_writers import SETTINGS as TRANSACTION_SETTINGS
+from .workloads.transactions.two_phase_writers import SETTINGS as TWO_PHASE_SETTINGS
+
+_COORDINATORS = ("transaction-coordinator", "leader", "n1", "n2", "n3")
+
+TRANSACTION_SCENARIOS = (
+    Scenario(
+        "expiring-producers",
+        "transactional ids and producers of partitions expire, also in open transactions, and come back",
+        kinds=(FaultKind.KILL, FaultKind.STOP, FaultKind.RESET, FaultKind.SLOW_LINK, FaultKind.PAUSE),
+        targets=_COORDINATORS,
+        faults_s=9.0,
+        mean_gap_s=1.0,
+        mean_duration_s=0.4,
+        workloads=("expiring transactions", "silent producers"),
+        properties={**TRANSACTION_SETTINGS, **EXPIRATION_SETTINGS, **SILENCE_SETTINGS},
+        constants=("short waits for former leaders",),
+    ),
+    Scenario(
+        "repeated-requests",
+        "each request of transactional producers may come twice, and batches and ends of former transactions again",
+        kinds=(FaultKind.KILL, FaultKind.STOP, FaultKind.RESET, FaultKind.SLOW_LINK, FaultKind.SLOW_LINK),
+        targets=_COORDINATORS,
+        faults_s=4.0,
+        mean_gap_s=0.7,
+        mean_duration_s=0.5,
+        workloads=("repeated transactions", "repeated read-process-write"),
+        properties=TRANSACTION_SETTINGS,
+    ),
+    Scenario(
+        "used-up-producer-ids",
+        "the epochs of each producer id and the producer ids of each broker are soon used up; requests come twice",
+        kinds=(FaultKind.KILL, FaultKind.STOP, FaultKind.CUT, FaultKind.SLOW_LINK, FaultKind.SLOW_LINK),
+        targets=("controller", *_COORDINATORS),
+        faults_s=3.0,
+        mean_gap_s=0.6,
+        mean_duration_s=0.5,
+        workloads=("repeated transactions", "two-phase commits", "passing producers"),
+        properties={**TRANSACTION_SETTINGS, **TWO_PHASE_SETTINGS},
+        constants=("few producer epochs", "small producer id blocks"),
+    ),
+    Scenario(
+        "hanging-transactions",
+        "transactions of which no coordinator knows hang; an administrator aborts them, and has producers described",
+        kinds=(FaultKind.KILL, FaultKind.STOP, FaultKind.SLOW_LINK),
+        targets=_COORDINATORS,
+        faults_s=5.0,
+        mean_gap_s=1.2,
+        mean_duration_s=0.4,
+        workloads=("transactions", "transaction administrator"),
+        properties={**TRANSACTION_SETTINGS, **ADMINISTRATOR_SETTINGS},
+    ),
+)

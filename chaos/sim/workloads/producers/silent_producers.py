@@ -1,0 +1,160 @@
+"""Idempotent producers that are silent for longer than their state is kept, and come back, in the simulator.
+
+They go on with the next sequence number, or as another producer. Between two batches they also send one again that was
+acked long ago, as one does that is late on its way: it must not be written a second time, and its answer names the
+offset where it is, if any. In the end brokers show none of them any more (`producer.id.expiration.ms`), and their next
+batches are taken all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from .....cluster.client.admin_client import NewTopic
+from .....cluster.client.client_errors import is_retriable
+from .....cluster.client.cluster_client import NO_ANSWER
+from .....wire.api_keys import ApiKey
+from .....wire.errors import ErrorCode
+from ...invariants.client_invariants import check_history
+from ...invariants.invariant_broken import InvariantBroken
+from ..clients import ClientContext, IdempotentProducer, SentBatch, TopicClient, TopicConsumer
+from ..workload import create_topic_until_done
+
+_EXPIRATION_MS = 5_000
+SETTINGS = {"producer.id.expiration.ms": str(_EXPIRATION_MS), "log.retention.check.interval.ms": "300"}
+"""Settings of the nodes. A batch is repeated within less than this, so that it is never taken for a new one."""
+_PARTITIONS = 2
+_PRODUCERS = 3
+_PAUSE_S = 0.15
+_SILENCE_PROBABILITY = 0.06
+_SILENCE_S = (0.5, 1.5 * _EXPIRATION_MS / 1000)
+_REPEAT_PROBABILITY = 0.25
+_KEPT_MAX = 12
+_REMEMBERED = 5
+"""Brokers know again the last five batches of a producer."""
+_RETRY_PAUSE_S = 0.1
+_DESCRIBE_PRODUCERS_VERSION = 0
+
+
+class SilentProducersLoad:
+    """The producers, and a consumer. A `Workload`."""
+
+    name = "silent producers"
+
+    def __init__(self, context: ClientContext) -> None:
+        self._context = context
+        self._client = TopicClient(context, self.name)
+        self._producers = [SilentProducer(context, f"silent{n}", _PAUSE_S) for n in range(_PRODUCERS)]
+        self._consumer = TopicConsumer(context, "silent producers' consumer")
+        self._waits_for = "its producers act"
+
+    async def run(self) -> None:
+        """See `Workload`."""
+        await create_topic_until_done(self._client.cluster, NewTopic(self._context.topic, _PARTITIONS, -1, {}))
+        reader = asyncio.get_running_loop().create_task(self._consumer.run(), name=self._consumer.name)
+        await asyncio.gather(*(each.run() for each in self._producers))
+        self._waits_for = "its producers have expired and are still known"
+        await self._client.until_known()
+        for partition in range(_PARTITIONS):
+            await self._until_forgotten(partition)
+        self._waits_for = "its producers come back"
+        await asyncio.gather(*(each.come_back() for each in self._producers))
+        self._waits_for = ""
+        await reader
+
+    async def _until_forgotten(self, partition: int) -> None:
+        """Wait until the leader of a partition shows no producer."""
+        fields = {"topics": [{"name": self._context.topic, "partition_indexes": [partition]}]}
+        api, version = ApiKey.DESCRIBE_PRODUCERS, _DESCRIBE_PRODUCERS_VERSION
+        while True:
+            leader = self._client.partitions[partition].leader
+            try:
+                row = (await self._client.cluster.request_node(leader, api, version, fields)).topics[0].partitions[0]
+                if not row.error_code and not row.active_producers:
+                    return
+            except NO_ANSWER:
+                pass
+            await asyncio.sleep(_RETRY_PAUSE_S)
+            await self._client.refresh()
+
+    def stop(self) -> None:
+        """See `Workload`."""
+        for each in self._producers:
+            each.stop()
+
+    def why_not_settled(self) -> str | None:
+        """See `Workload`."""
+        if self._waits_for:
+            return self._waits_for
+        return None if self._consumer.caught_up() else f"its consumer reads: {self._consumer.describe()}"
+
+    def check(self) -> None:
+        """Every acked record is there, once and in order."""
+        check_history(self._context.history)
+
+
+class SilentProducer(IdempotentProducer):
+    """Pauses for long when nothing of it waits for an ack, and sends old batches again."""
+
+    def __init__(self, context: ClientContext, name: str, pause_s: float) -> None:
+        super().__init__(context, name, pause_s)
+        self._acked: dict[int, deque[SentBatch]] = {}
+        """The last batches by partition."""
+        self._next_numbers: dict[int, int] = {}
+        self._silent_before: dict[int, int] = {}
+        """By partition, the number before which it was silent: the batches before may be forgotten."""
+
+    def make_batch(self, partition: int, number: int) -> SentBatch:
+        """See `IdempotentProducer`."""
+        batch = super().make_batch(partition, number)
+        self._next_numbers[partition] = number + batch.count
+        return batch
+
+    async def pause(self, partition: int, *, is_acked: bool) -> None:
+        """See `IdempotentProducer`."""
+        rng = self.context.rng
+        if not is_acked or self._stopping:
+            await super().pause(partition, is_acked=is_acked)
+        elif rng.random() < _SILENCE_PROBABILITY:
+            await asyncio.sleep(rng.uniform(*_SILENCE_S))
+            self._silent_before[partition] = self._next_numbers[partition]
+        elif rng.random() < _REPEAT_PROBABILITY:
+            await self._repeat(partition)
+        else:
+            await super().pause(partition, is_acked=is_acked)
+
+    async def come_back(self) -> None:
+        """Write one more batch to each partition."""
+        for partition, number in self._next_numbers.items():
+            window = deque([self.make_batch(partition, number)])
+            while not await self._send_window(partition, window):
+                await asyncio.sleep(_RETRY_PAUSE_S)
+                await self._client.refresh()
+
+    def _on_acked(self, partition: int, batch: SentBatch, base_offset: int) -> None:
+        super()._on_acked(partition, batch, base_offset)
+        self._acked.setdefault(partition, deque(maxlen=_KEPT_MAX)).append(batch)
+
+    async def _repeat(self, partition: int) -> None:
+        """Send a batch again of those that were acked; once, as a request that was late on its way."""
+        acked = self._acked.get(partition)
+        if not acked:
+            return
+        index = self.context.rng.randrange(len(acked))
+        batch = acked[index]
+        is_remembered = len(acked) - index <= _REMEMBERED and batch.first >= self._silent_before.get(partition, 0)
+        try:
+            connection = await self._client.cluster.connection(self._client.partitions[partition].leader)
+        except NO_ANSWER:
+            return
+        code, base_offset = await self._answer(self._send(connection, partition, batch))
+        told = f"{self.name}/{partition}/{batch.first}: {ErrorCode(code).name} at {base_offset}"
+        may_be_refused = code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not is_remembered
+        if code not in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+            if not (is_retriable(code) or may_be_refused):
+                raise InvariantBroken("a batch that is there already is not refused", told)
+            return
+        known = self.context.history.acked.get((partition, self.name, batch.first), -1)
+        if base_offset >= 0 and known not in (-1, base_offset):
+            raise InvariantBroken("a batch that is sent again is where it was", f"{told}, it was at {known}")
