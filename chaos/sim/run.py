@@ -33,6 +33,7 @@ from .workloads.clients import ClientContext, IdempotentProducer, TopicConsumer
 from .workloads.compacted_topic import CompactedTopicLoad
 from .workloads.deletion.deleted_records import DeletedRecordsLoad
 from .workloads.deletion.retained_topic import RetainedTopicLoad
+from .workloads.fetching.nearby_consumers import NearbyConsumers
 from .workloads.groups.consumer_groups import PROTOCOLS, GroupLoad
 from .workloads.groups.hasty_group import HastyGroup
 from .workloads.groups.offset_register import OffsetRegister
@@ -51,7 +52,7 @@ from .workloads.pipelined_producers import PipelinedProducersLoad
 from .workloads.quota_changes import QuotaChanges
 from .workloads.registration_changes import RegistrationChanges
 from .workloads.rolling_upgrade import RollingUpgrade
-from .workloads.topic_changes import TopicChanges
+from .workloads.topic_changes import WIDE_SIZES, TopicChanges
 from .workloads.transactions.grouped_processors import GroupedProcessors
 from .workloads.transactions.mixed_commits import MixedCommits
 from .workloads.transactions.read_process_write import ReadProcessWrite
@@ -121,6 +122,8 @@ class Run:
             is_old=RollingUpgrade.name in scenario.workloads,
             first_voters=scenario.first_voters,
             has_logins=AccessChanges.name in scenario.workloads,
+            racks=[*scenario.racks[0]] if scenario.racks else (),
+            may_choose_replicas=False,
         )
         self.cluster = SimulatedCluster(self.world, config)
         self.faults = list(faults) if faults is not None else self._draw()
@@ -368,6 +371,12 @@ class Run:
             "plain": lambda: AcksOneLoad(context("plain", "plain", History())),
             "unclean": lambda: UncleanTopicLoad(context("unclean", "unclean", History())),
             "churn": lambda: TopicChanges(context("churn", "churn"), lambda: cluster.topic_views("churn")),
+            "wide churn": lambda: TopicChanges(
+                context("churn", "churn"), lambda: cluster.topic_views("churn"), sizes=WIDE_SIZES
+            ),
+            "nearby consumers": lambda: NearbyConsumers(
+                context("nearby consumers"), (TOPIC, "transactions"), cluster.config.racks
+            ),
             "churn of another min ISR": lambda: TopicChanges(
                 context("churn", "churn"), lambda: cluster.topic_views("churn"), (None, "3")
             ),
