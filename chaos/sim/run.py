@@ -33,6 +33,7 @@ from .workloads.clients import ClientContext, IdempotentProducer, TopicConsumer
 from .workloads.compacted_topic import CompactedTopicLoad
 from .workloads.deletion.deleted_records import DeletedRecordsLoad
 from .workloads.deletion.retained_topic import RetainedTopicLoad
+from .workloads.fetching.nearby_consumers import NearbyConsumers
 from .workloads.groups.consumer_groups import PROTOCOLS, GroupLoad
 from .workloads.groups.hasty_group import HastyGroup
 from .workloads.groups.offset_register import OffsetRegister
@@ -53,7 +54,7 @@ from .workloads.producers.silent_producers import SilentProducersLoad
 from .workloads.quota_changes import QuotaChanges
 from .workloads.registration_changes import RegistrationChanges
 from .workloads.rolling_upgrade import RollingUpgrade
-from .workloads.topic_changes import TopicChanges
+from .workloads.topic_changes import WIDE_SIZES, TopicChanges
 from .workloads.transactions.grouped_processors import GroupedProcessors
 from .workloads.transactions.mixed_commits import MixedCommits
 from .workloads.transactions.read_process_write import ReadProcessWrite
@@ -77,6 +78,7 @@ _DRAIN_LIMIT_S = 15.0
 _ACK_LIMIT_S = 8.0
 """Writes resume within a second or two. A wait for a session's or a request's time-out would take longer than this."""
 _LOSING_POWER = (FaultKind.POWER_LOSS, FaultKind.POWER_LOSS_AT_OPERATION, FaultKind.LYING_DISK)
+_ASSIGNED = "churn of assigned partitions"
 _PRODUCERS = 2
 _PRODUCE_EVERY_S = (0.02, 0.3)
 """Bounds of a producer's mean pause. It is drawn on a logarithmic scale: some seeds are busy, some almost idle."""
@@ -124,6 +126,8 @@ class Run:
             is_old=RollingUpgrade.name in scenario.workloads,
             first_voters=scenario.first_voters,
             has_logins=AccessChanges.name in scenario.workloads,
+            racks=[*scenario.racks[0]] if scenario.racks else (),
+            may_choose_replicas=_ASSIGNED in scenario.workloads,
         )
         self.cluster = SimulatedCluster(self.world, config)
         self.faults = list(faults) if faults is not None else self._draw()
@@ -386,10 +390,16 @@ class Run:
             "plain": lambda: AcksOneLoad(context("plain", "plain", History())),
             "unclean": lambda: UncleanTopicLoad(context("unclean", "unclean", History())),
             "churn": lambda: TopicChanges(context("churn", "churn"), lambda: cluster.topic_views("churn")),
+            "wide churn": lambda: TopicChanges(
+                context("churn", "churn"), lambda: cluster.topic_views("churn"), sizes=WIDE_SIZES
+            ),
+            "nearby consumers": lambda: NearbyConsumers(
+                context("nearby consumers"), (TOPIC, "transactions"), cluster.config.racks
+            ),
             "churn of another min ISR": lambda: TopicChanges(
                 context("churn", "churn"), lambda: cluster.topic_views("churn"), (None, "3")
             ),
-            "churn of assigned partitions": lambda: TopicChanges(
+            _ASSIGNED: lambda: TopicChanges(
                 context("churn", "churn"), lambda: cluster.topic_views("churn"), assigned_to=cluster.brokers
             ),
             "elections": lambda: PreferredLeaderChanges(context("elections"), cluster.brokers),

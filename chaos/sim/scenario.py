@@ -40,6 +40,8 @@ class Scenario:
     """Settings of the nodes of which each run draws one value."""
     fixed_targets: Mapping[FaultKind, str] = field(default_factory=dict)
     """The target of all faults of a kind, instead of the drawn one."""
+    racks: Sequence[str] = ()
+    """Racks of the brokers, a letter for each; one of these texts is drawn. Empty: brokers have no racks."""
     extra_log_dirs: Sequence[str] = ()
     """Log directories of each node besides the first one."""
     constants: Sequence[str] = ()
@@ -56,6 +58,8 @@ class Scenario:
         if self.shapes:
             nodes, controllers = rng.choice(self.shapes)
             drawn = replace(drawn, nodes=nodes, controllers=controllers)
+        if self.racks:
+            drawn = replace(drawn, racks=(rng.choice(self.racks),))
         if self.drawn_properties:
             chosen = {name: rng.choice(values) for name, values in self.drawn_properties.items()}
             drawn = replace(drawn, properties={**drawn.properties, **chosen})

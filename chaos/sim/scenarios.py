@@ -13,6 +13,7 @@ from __future__ import annotations
 from .combined_scenarios import COMBINED_SCENARIOS
 from .faults.fault import FaultKind
 from .group_scenarios import GROUP_SCENARIOS
+from .rack_scenarios import RACK_SCENARIOS
 from .rare_scenarios import METADATA_SNAPSHOTS, RARE_SCENARIOS
 from .scenario import Scenario
 from .transaction_scenarios import TRANSACTION_SCENARIOS
@@ -589,5 +590,6 @@ SCENARIOS = {
         *COMBINED_SCENARIOS,
         *GROUP_SCENARIOS,
         *TRANSACTION_SCENARIOS,
+        *RACK_SCENARIOS,
     )
 }

@@ -25,11 +25,13 @@ from .faults.coordinator_loads import load_while_markers_are_sent
 from .faults.target_cluster import LOG_DIR
 from .invariants.answers.answered_requests import watch_answers
 from .invariants.answers.controller_answers import ControllerAnswers
+from .invariants.answers.fetch_answers import FetchAnswers
 from .invariants.answers.vote_answers import VoteAnswers
 from .invariants.derived.compacted_logs import CompactedLogs
 from .invariants.derived.metadata_changes import MetadataChangeChecker
 from .invariants.derived.metadata_images import ImageChecker
 from .invariants.derived.noted_gaps import NotedGapsChecker
+from .invariants.derived.placed_replicas import PlacementChecker
 from .invariants.derived.producer_ids import ProducerIdChecker
 from .invariants.derived.recovered_logs import RecoveryChecker
 from .invariants.derived.recovery_points import RecoveryPointChecker
@@ -85,6 +87,10 @@ class ClusterConfig:
     """If not 0, voters are dynamic: this many controllers are formatted as voters, and the others join."""
     has_logins: bool = False
     """Whether brokers have a listener LOGIN besides; its protocol is in the settings."""
+    racks: Sequence[str] = ()
+    """The racks of the brokers, in their order; empty: they have none."""
+    may_choose_replicas: bool = True
+    """Whether clients may choose the replicas of new partitions themselves, which are not judged then."""
 
 
 class SimulatedCluster:
@@ -108,13 +114,7 @@ class SimulatedCluster:
         self._first_voters = self.voters[: config.first_voters]
         is_dynamic = bool(self._first_voters)
         self._images, self._producer_ids = ImageChecker(), ProducerIdChecker()
-        self.quorum = QuorumChecker(
-            self.voters,
-            world.trace.note,
-            lambda: world.now_s,
-            is_dynamic=is_dynamic,
-            on_committed=self._images.on_committed,
-        )
+        self.quorum = QuorumChecker(self.voters, world.trace.note, lambda: world.now_s, is_dynamic=is_dynamic)
         self._controller_answers = ControllerAnswers(self.quorum, self._images.since)
         self._vote_answers = VoteAnswers()
         settings = NodeConfig.from_properties(self.properties(self.brokers[0]))
@@ -129,9 +129,12 @@ class SimulatedCluster:
         self._recovery_points, self._compacted = RecoveryPointChecker(), CompactedLogs()
         self._recovered_logs, self._noted_gaps = RecoveryChecker(), NotedGapsChecker()
         self.groups = self._group_checker()
+        may_send_later = int(config.properties.get("fetch.sendfile.min.bytes", "-1")) >= 0
+        self.fetches = FetchAnswers(self.partitions, self.nodes, lambda: world.now_s, may_send_later=may_send_later)
         self.replica_steps = ReplicaStepChecker(self.partitions.has_bit_rot)
         partition_steps = PartitionStepChecker(self.replica_steps.on_partition_change, self._min_isr)
-        self.quorum_steps = QuorumStepChecker(partition_steps.on_committed)
+        also = () if config.may_choose_replicas else (PlacementChecker().on_committed,)
+        self.quorum_steps = QuorumStepChecker(partition_steps.on_committed, self._images.on_committed, *also)
         self._watched: dict[int, None] = {}
         self._metadata_watchers: list[Callable[[int, MetadataLoader], None]] = []
         self._with_new_disk: dict[int, None] = {}
@@ -155,6 +158,7 @@ class SimulatedCluster:
     def _on_connection(self, there: Pipe, back: Pipe) -> None:
         if there.source not in self._node_of and there.receiver.local[1] == BROKER_PORT:
             self.groups.answers.watch(there, back)
+            self.fetches.watch(self._node_of[there.target], there, back)
         elif there.receiver.local[1] == CONTROLLER_PORT:
             node_id = self._node_of[there.target]
             decided = self._controller_answers.requests(lambda: self._metadata_log(node_id))
@@ -206,6 +210,7 @@ class SimulatedCluster:
             "transaction.state.log.num.partitions": "2",
             "transaction.state.log.replication.factor": str(min(3, len(self.brokers))),
             "transaction.state.log.min.isr": str(min(2, len(self.brokers))),
+            "broker.rack": self.config.racks[node_id - 1] if self.config.racks and node_id in self.brokers else "",
             **self.config.properties,
         }
 
@@ -280,6 +285,7 @@ class SimulatedCluster:
         for checker in (self.replica_steps, self.partitions):
             checker.forget(node_id, power_loss=power_loss)
         self.groups.forget(node_id)
+        self.fetches.forget(node_id)
         for known in (self.nodes, self.ready, self._watched):
             known.pop(node_id, None)
         self.world.hosts[name].crash(power_loss=power_loss)
@@ -498,11 +504,12 @@ class SimulatedCluster:
         if node_id not in self._watched:
             self._watch(node_id)
         self.quorum.after_event(node_id)
-        self._controller_answers.check()
         self._vote_answers.check()
         self.quorum_steps.after_event(node_id)
+        self._controller_answers.check()
         changed = self.replica_steps.after_event(node_id)
         self.partitions.after_event(node_id, changed)
+        self.fetches.after_event(node_id, changed)
         if node_id in self._watched:
             self._check_derived(node_id, self.nodes[node_id])
             self.groups.after_event(node_id, self.nodes[node_id])

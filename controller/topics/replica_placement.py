@@ -2,13 +2,17 @@
 
 Brokers stand in a line in which racks alternate. Leaders are chosen round the line from a random start. The other
 replicas follow at a distance that grows after each round. So the partitions of one leader have different followers, and
-its load spreads over all brokers when it dies. A replica goes to a rack without a replica as long as there is one.
-Fenced brokers get replicas only when there are not enough live brokers, and never the first replica.
+its load spreads over all brokers when it dies. The replicas of a partition are spread over racks as evenly as there are
+brokers, which goes before all else: a rack whose brokers are all fenced gets its share, as in Kafka. Within a rack, and
+where racks have equal shares, fenced brokers get replicas only when there are not enough live ones; they never get the
+first replica.
 """
 
 from __future__ import annotations
 
+import math
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -43,14 +47,8 @@ def place(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Unable to replicate the partition {replication_factor} time(s): All brokers are currently fenced.",
         )
-    live_line = _alternate_racks(live)
-    replicas = _Placer(live_line, min(replication_factor, len(live)), rng).place(partition_count)
-    missing = replication_factor - len(live)
-    if missing <= 0:
-        return replicas
-    fenced_line = _alternate_racks([broker for broker in brokers if broker.fenced])
-    fillers = _Placer(fenced_line, missing, rng).place(partition_count)
-    return [first + rest for first, rest in zip(replicas, fillers, strict=True)]
+    fenced = [broker for broker in brokers if broker.fenced]
+    return _Placer(_alternate_racks(live), _alternate_racks(fenced), replication_factor, rng).place(partition_count)
 
 
 def _alternate_racks(brokers: Sequence[UsableBroker]) -> list[UsableBroker]:
@@ -63,12 +61,15 @@ def _alternate_racks(brokers: Sequence[UsableBroker]) -> list[UsableBroker]:
 
 
 class _Placer:
-    def __init__(self, line: Sequence[UsableBroker], replication_factor: int, rng: random.Random) -> None:
+    def __init__(
+        self, line: Sequence[UsableBroker], fenced: Sequence[UsableBroker], replication_factor: int, rng: random.Random
+    ) -> None:
         self._line = line
+        self._fenced = fenced
         self._replication_factor = replication_factor
-        self._rack_count = len({broker.rack or "" for broker in line})
         self._start = rng.randrange(len(line))
         self._shift = rng.randrange(len(line))
+        self._stride = _stride(len(line) - 1, len({broker.rack or "" for broker in line}))
 
     def place(self, partition_count: int) -> list[tuple[int, ...]]:
         size = len(self._line)
@@ -80,23 +81,24 @@ class _Placer:
     def _place_one(self, first: int, shift: int) -> tuple[int, ...]:
         leader = self._line[first]
         replicas = [leader.broker_id]
-        racks = {leader.rack or ""}
-        # All other positions once, rotated by the shift. Racks without a replica come first.
+        in_racks = Counter((leader.rack or "",))
+        # All other positions once, rotated by the shift; the fenced brokers behind them.
         others = len(self._line) - 1
-        distances = [1 + (shift * self._stride() + step) % others for step in range(others)]
+        distances = [1 + (shift * self._stride + step) % others for step in range(others)]
         candidates = [self._line[(first + distance) % len(self._line)] for distance in distances]
+        candidates += [self._fenced[(first + shift + step) % len(self._fenced)] for step in range(len(self._fenced))]
         while len(replicas) < self._replication_factor:
-            chosen = self._next(candidates, racks)
+            chosen = min(candidates, key=lambda broker: in_racks[broker.rack or ""])  # the first one of these
             candidates.remove(chosen)
             replicas.append(chosen.broker_id)
-            racks.add(chosen.rack or "")
+            in_racks[chosen.rack or ""] += 1
         return tuple(replicas)
 
-    def _stride(self) -> int:
-        # With several racks, a rotation by one would only exchange racks; by their number it changes the broker.
-        return self._rack_count if self._rack_count > 1 else 1
 
-    def _next(self, candidates: Sequence[UsableBroker], racks: set[str]) -> UsableBroker:
-        if len(racks) < self._rack_count:
-            return next(broker for broker in candidates if (broker.rack or "") not in racks)
-        return candidates[0]
+def _stride(others: int, racks: int) -> int:
+    """By how much the distances rotate after a round.
+
+    With several racks, a rotation by one would only exchange racks; by their number it changes the broker. But a
+    number that has a divisor in common with that of the other brokers would never come to some of them.
+    """
+    return next(stride for stride in range(racks, racks + others + 2) if math.gcd(stride, others) <= 1)

@@ -124,6 +124,8 @@ SEEDS = {
     "repeated-requests": 5,
     "used-up-producer-ids": 5,
     "hanging-transactions": 5,
+    "near-replicas": 5,
+    "moving-racks": 5,
 }
 """How many seeds of each scenario; more of those that are cheap."""
 CHUNKS = [(name, first) for name, count in SEEDS.items() for first in range(0, count, CHUNK)]

@@ -66,12 +66,8 @@ class QuorumChecker:
         now_s: Callable[[], float],
         *,
         is_dynamic: bool = False,
-        on_committed: Callable[[CommittedBatch], None] = lambda _: None,
     ) -> None:
-        """`voters` are all controllers. If `is_dynamic`, the log says which of them vote (KIP-853).
-
-        `on_committed` is told of each batch of metadata as soon as it is committed, in their order.
-        """
+        """`voters` are all controllers. If `is_dynamic`, the log says which of them vote (KIP-853)."""
         self.committed: dict[int, CommittedBatch] = {}
         self.committed_end = 0
         self._voter_sets: list[tuple[int, VoterSet]] = []
@@ -81,7 +77,6 @@ class QuorumChecker:
         self._is_dynamic = is_dynamic
         self._note = note
         self._now_s = now_s
-        self._on_committed = on_committed
         self._newest_leader = -1
         self._watched: dict[int, _WatchedNode] = {}
         self._epochs: dict[int, int] = {}
@@ -265,7 +260,6 @@ class QuorumChecker:
                 if known is None and batch.base_offset == self.committed_end:
                     self.committed[batch.base_offset] = batch
                     self.committed_end = batch.last_offset + 1
-                    self._on_committed(batch)
                     self._on_committed_voters(log.voters.voters_at(self.committed_end))
                 elif known != batch:
                     detail = f"node {watched.node_id} has {batch}, committed was {known}"

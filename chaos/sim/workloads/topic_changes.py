@@ -23,6 +23,10 @@ _BY_ID = 13
 """Produce and Fetch name topics by their ids from this version on."""
 _PARTITIONS_MAX = 6
 _ASSIGNED_PROBABILITY = 0.5
+_WIDE_PARTITIONS_MAX, _WIDE_GROWTH = 16, 6
+NARROW_SIZES = tuple((count, -1) for count in (1, 2, 3))
+WIDE_SIZES = ((2, 2), (6, 2), (8, 2), (12, 1), (5, 3), (4, 4), (3, 5), (20, 2))
+"""For clusters of five brokers: of two replicas, enough partitions for each pair of brokers."""
 _LATE_S = 5.0
 """For how long a request without an answer may still be carried out, once there are no faults any more."""
 
@@ -37,17 +41,20 @@ class TopicChanges:
         context: ClientContext,
         views: Callable[[], list[tuple[UUID, int] | None]],
         min_isrs: Sequence[str | None] = (None,),
+        sizes: Sequence[tuple[int, int]] = NARROW_SIZES,
         assigned_to: Sequence[int] = (),
     ) -> None:
         """`views` gives, for each broker, the topic id and the number of partitions that it knows.
 
-        Each topic gets one of the `min_isrs`, as its min.insync.replicas; None leaves it to the cluster. Half of the
-        time its partitions are assigned to some of the brokers `assigned_to`; without these always by the controller.
+        Each topic gets one of the `min_isrs`, as its min.insync.replicas; None leaves it to the cluster. And it has one
+        of the `sizes` at first: a number of partitions, and of replicas of each. Half of the time its partitions are
+        assigned to the brokers `assigned_to`, in any order; without these always by the controller.
         """
         self._context = context
         self._views = views
         self._min_isrs = min_isrs
         self._assigned_to = assigned_to
+        self._sizes = sizes
         self._admin = RetryingAdmin(context, self.name)
         self._partitions = 0
         self._answers_known_lost = 0
@@ -106,9 +113,10 @@ class TopicChanges:
                 raise InvariantBroken("an answered change of topics stays", detail)
 
     async def _create(self) -> None:
-        count = self._context.rng.randrange(1, 4)
+        count, factor = self._sizes[self._context.rng.randrange(len(self._sizes))]
         assigned = self._assignments(count)
-        row = {"name": self._context.topic, "num_partitions": -1 if assigned else count, "replication_factor": -1}
+        size = (-1, -1) if assigned else (count, factor)
+        row = {"name": self._context.topic, "num_partitions": size[0], "replication_factor": size[1]}
         rows = [{"partition_index": index, "broker_ids": brokers} for index, brokers in enumerate(assigned)]
         # Without a choice nothing is drawn, which would change the runs of all other scenarios.
         min_isr = self._context.rng.choice(self._min_isrs) if len(self._min_isrs) > 1 else self._min_isrs[0]
@@ -131,16 +139,18 @@ class TopicChanges:
         await self._create()
 
     async def _grow(self) -> None:
-        if self._partitions >= _PARTITIONS_MAX:
+        is_narrow = self._sizes is NARROW_SIZES
+        if self._partitions >= (_PARTITIONS_MAX if is_narrow else _WIDE_PARTITIONS_MAX):
             return
-        assigned = [{"broker_ids": brokers} for brokers in self._assignments(1)] or None
-        row = {"name": self._context.topic, "count": self._partitions + 1, "assignments": assigned}
+        growth = 1 if is_narrow else _WIDE_GROWTH
+        assigned = [{"broker_ids": brokers} for brokers in self._assignments(growth)] or None
+        row = {"name": self._context.topic, "count": self._partitions + growth, "assignments": assigned}
         fields = {"topics": [row], "validate_only": False}
         code = await self._admin.ask(
             ApiKey.CREATE_PARTITIONS, _CREATE_PARTITIONS, fields, lambda answer: answer.results[0].error_code
         )
         self._expect(code, "grow", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, if_repeated=ErrorCode.INVALID_PARTITIONS)
-        self._partitions += 1
+        self._partitions += growth
 
     async def _delete(self) -> None:
         fields = {"topics": [{"name": self._context.topic, "topic_id": None}]}

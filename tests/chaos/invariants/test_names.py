@@ -17,6 +17,7 @@ MODULES = {
     ),
     "partitions": (
         "derived/counted_replicas",
+        "derived/placed_replicas",
         "derived/reassignments",
         "partition_invariants",
         "producer_invariants",
@@ -46,7 +47,7 @@ MODULES = {
         "transactions/transaction_checker",
     ),
     "groups and committed offsets": ("groups/group_answers", "groups/group_checker", "groups/group_log"),
-    "clients": ("client_invariants",),
+    "clients": ("answers/fetch_answers", "answers/fetch_session_model", "client_invariants"),
 }
 OF_CLIENTS = {
     "an acked record is committed": "partition_invariants",

@@ -74,7 +74,7 @@ def test_records_mean_to_nodes_what_they_mean_here() -> None:
         batch = batch_of(offset, *records, epoch=1 + number // 5)
         offset += len(records)
         state.replay(batch)
-        images.on_committed(batch)
+        images.on_committed([batch])
         loader.on_commit([batch])
         assert parts_of(loader.image) == state.parts(), records
         assert images.after_event(1, loader)
@@ -90,7 +90,7 @@ def test_a_node_that_lacks_a_batch_is_found_out(number: int) -> None:
     for records in BATCHES[: number + 1]:
         batch = batch_of(offset, *records)
         state.replay(batch)
-        images.on_committed(batch)
+        images.on_committed([batch])
         if records is not BATCHES[number]:
             loader.on_commit([batch])
         offset += len(records)

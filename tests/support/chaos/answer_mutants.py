@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 from support.chaos.mutants import Mutant, replacing
@@ -12,11 +13,19 @@ from raftwerk.controller.metadata.metadata_image import PartitionRegistration
 from raftwerk.controller.metadata.metadata_records import PartitionChangeRecord
 from raftwerk.controller.partitions import reassignment
 from raftwerk.controller.partitions.partition_change import ReplicaSets
+from raftwerk.controller.topics import replica_placement
+from raftwerk.isr.partition import Partition
+from raftwerk.isr.purgatory.delayed_operations import DelayedOperations
+from raftwerk.isr.replica import Replica
 from raftwerk.raft.driver.raft_driver import RaftDriver
 from raftwerk.raft.messages.messages import Vote
 from raftwerk.raft.roles.role import Role
 
-ORIGINAL_ON_VOTE, ORIGINAL_PLAN = Role.on_vote, reassignment.plan
+ORIGINAL_PLAN = reassignment.plan
+ORIGINAL_CHECK_LEADER_EPOCH = Partition.check_leader_epoch
+ORIGINAL_ON_HIGH_WATERMARK = DelayedOperations._on_high_watermark
+ORIGINAL_ON_VOTE = Role.on_vote
+ORIGINAL_PLACE = replica_placement._Placer.__init__
 
 
 def compare_epoch_and_offset_apart(self: Role, vote: Vote, now_ms: int) -> bool:
@@ -36,7 +45,39 @@ def sort_the_target(partition: PartitionRegistration, target: tuple[int, ...]) -
     return ORIGINAL_PLAN(partition, tuple(sorted(target)))
 
 
+def check_leaders_alone(self: Partition, epoch: int) -> None:
+    """A follower serves consumers whatever leader epoch they name."""
+    if self.leader is not None:
+        ORIGINAL_CHECK_LEADER_EPOCH(self, epoch)
+
+
+def wake_at_leaders_alone(self: DelayedOperations, replica: Replica) -> None:
+    """Consumers that wait at a follower are not told of what is committed meanwhile."""
+    if replica.partition.leader is not None:
+        ORIGINAL_ON_HIGH_WATERMARK(self, replica)
+
+
+def forget_racks(self: Any, line: Any, fenced: Any, replication_factor: int, rng: Any) -> None:
+    line, fenced = ([replace(broker, rack=None) for broker in brokers] for brokers in (line, fenced))
+    ORIGINAL_PLACE(self, line, fenced, replication_factor, rng)
+
+
 ANSWER_MUTANTS = (
+    Mutant(
+        "followers serve fetches of former leader epochs (KIP-392)",
+        replacing(Partition, "check_leader_epoch", check_leaders_alone),
+        ("near-replicas",),
+    ),
+    Mutant(
+        "consumers that wait at a follower are not woken (KIP-392)",
+        replacing(DelayedOperations, "_on_high_watermark", wake_at_leaders_alone),
+        ("near-replicas",),
+    ),
+    Mutant(
+        "replicas are placed without a look at racks (KIP-36)",
+        replacing(replica_placement._Placer, "__init__", forget_racks),
+        ("moving-racks",),
+    ),
     Mutant(
         "a vote is refused to a shorter log of a later epoch",
         replacing(Role, "on_vote", compare_epoch_and_offset_apart),

@@ -8,7 +8,7 @@ by which decisions are made.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from .....controller.metadata.metadata_image import MetadataImage
 from .....controller.metadata.metadata_loader import MetadataLoader
@@ -31,11 +31,12 @@ class ImageChecker:
         self._seen: dict[int, tuple[MetadataLoader, int]] = {}
         """The loader of each node's present incarnation, and its last offset."""
 
-    def on_committed(self, batch: CommittedBatch) -> None:
-        """The next batch is committed."""
-        self._state.replay(batch)
-        self._committed.append(batch.last_offset)
-        self._at_offsets[batch.last_offset] = self._state.parts()
+    def on_committed(self, batches: Iterable[CommittedBatch]) -> None:
+        """These batches are committed, after all others."""
+        for batch in batches:
+            self._state.replay(batch)
+            self._committed.append(batch.last_offset)
+            self._at_offsets[batch.last_offset] = self._state.parts()
 
     def after_event(self, node_id: int, loader: MetadataLoader) -> bool:
         """Check the node whose event has just run; whether it has another image. Raises `InvariantBroken`."""

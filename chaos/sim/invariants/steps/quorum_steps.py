@@ -46,8 +46,8 @@ class _ObservedNode:
 class QuorumStepChecker:
     """Observes the quorums of all nodes."""
 
-    def __init__(self, on_committed: Callable[[Sequence[CommittedBatch]], None]) -> None:
-        """`on_committed` is told of all committed batches, once and in order."""
+    def __init__(self, *on_committed: Callable[[Sequence[CommittedBatch]], None]) -> None:
+        """These are told of all committed batches, once and in order."""
         self._on_committed = on_committed
         self._specification = QuorumSpecification()
         self._nodes: dict[int, _ObservedNode] = {}
@@ -113,7 +113,8 @@ class QuorumStepChecker:
             except (StorageError, OSError):  # its disk has failed
                 return
             self._told_offset = batches[-1].last_offset + 1
-            self._on_committed(batches)
+            for on_committed in self._on_committed:
+                on_committed(batches)
 
     def _judge(self, node_id: int, deviation: Deviation | None) -> None:
         if deviation is not None:

@@ -1,0 +1,391 @@
+"""What brokers answer to fetches of consumers, found in the bytes of the simulated connections.
+
+An answer is compared with the replica as it was before and after the time at which it was sent, and with what is
+committed: the batches below the highest high watermark that a leader ever had, and a replay of their transactions. So
+leaders and followers (KIP-392) are judged alike, in every run:
+
+- "a fetch is answered in the leader epoch that it names", "a position is out of range only outside of the log";
+- "a fetch shows nothing above the high watermark", which no leader has passed by then, nor "above the last stable
+  offset" at read_committed; "a fetch tells the last stable offset" that the committed log has there;
+- "a fetch names the aborted transactions" of its records, and no others;
+- "a fetch begins where it was asked to, and leaves nothing out";
+- "a fetch that may wait comes back with records", if there are some, and "a waiting fetch is answered when there are
+  records": at once, and not at the end of its wait;
+- "an incremental fetch session withholds nothing" that is new;
+- "no read replica is preferred without a selector".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from .....cluster.node.node import Node
+from .....isr.replica import Replica
+from .....isr.replica_manager import ReplicaManager
+from .....wire.api_keys import ApiKey
+from .....wire.errors import ErrorCode
+from .....wire.fetch import (
+    FetchPartition,
+    FetchPartitionResponse,
+    FetchRequest,
+    FetchResponse,
+    decode_fetch_request,
+    decode_fetch_response,
+)
+from .....wire.frames import RequestHeader, parse_response_header
+from .....wire.records import BatchHeader, iter_headers
+from ....specification.transactions.log_replay import LogReplay
+from ...kernel.transport import Pipe
+from ..invariant_broken import InvariantBroken
+from ..partition_invariants import PartitionChecker, PartitionKey
+from .answered_requests import AnsweredRequests
+from .fetch_session_model import FetchedKey, FetchSessionModel, FetchSessionModels, rows_in, wanted_in
+
+_READ_COMMITTED = 1
+_ENOUGH_EVENTS = 20
+"""A node that has run so many events since there were records was not paused, and had the time to answer."""
+_LATE_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """A replica after an event."""
+
+    epoch: int
+    start_offset: int
+    end_offset: int
+    high_watermark: int
+    stable_offset: int
+
+    def readable(self, request: FetchRequest) -> int:
+        return self.stable_offset if request.isolation_level == _READ_COMMITTED else self.high_watermark
+
+
+def _state_of(replica: Replica) -> _State:
+    partition, log = replica.partition, replica.log
+    offsets = log.log_start_offset, log.log_end_offset, replica.high_watermark, replica.last_stable_offset
+    return _State(partition.leader_epoch, *offsets)
+
+
+@dataclass(slots=True, eq=False)
+class _Asked:
+    """A fetch that waits for its answer."""
+
+    node_id: int
+    version: int
+    request: FetchRequest
+    wanted: dict[FetchedKey, FetchPartition]
+    """What it reads, by its session."""
+    at_s: float
+    is_alone: bool
+    """Whether the connection had nothing else to answer: else its answer may have waited for others to be sent."""
+    is_looked_at: bool = False
+    had_records: bool = False
+    """Whether there were records for it when it came."""
+    records_since: tuple[float, int, FetchedKey] | None = None
+    """When there were records for it: the time, the number of the event, and where."""
+
+
+class FetchAnswers:
+    """Watches connections of clients, and judges the answers. `nodes` are those that run."""
+
+    def __init__(
+        self,
+        partitions: PartitionChecker,
+        nodes: Mapping[int, Node],
+        now_s: Callable[[], float],
+        *,
+        may_send_later: bool = False,
+    ) -> None:
+        """`may_send_later`: answers are sent from files, in events after those in which they were made."""
+        self._partitions = partitions
+        self._nodes = nodes
+        self._now_s = now_s
+        self._may_send_later = may_send_later
+        self._sessions = FetchSessionModels()
+        self._replays: dict[PartitionKey, LogReplay] = {}
+        self._states: dict[int, dict[Replica, _State]] = {}
+        self._before: dict[int, tuple[float, dict[Replica, _State]]] = {}
+        """By node, the last time of its events, and the states of replicas before what happened to them at that time.
+
+        Answers are sent at the time at which they are made, in another event."""
+        self._events: dict[int, int] = {}
+        self._waiting: dict[int, dict[_Asked, None]] = {}
+        self._answered: list[tuple[_Asked, bytes]] = []
+
+    # ---------------------------------------------------------------- connections
+
+    def watch(self, node_id: int, there: Pipe, back: Pipe) -> None:
+        """Watch a new connection to a broker, besides who watches it already."""
+        open_requests: dict[object, None] = {}
+
+        def note(header: RequestHeader, frame: bytes, body_at: int) -> object:
+            if header.api_key != ApiKey.FETCH:
+                open_requests[other := object()] = None
+                return other
+            request = decode_fetch_request(header.api_version, frame, body_at)
+            session = self._sessions.find(node_id, request)
+            wanted = wanted_in(request) if session is None else session.wanted_after(request)
+            asked = _Asked(
+                node_id, header.api_version, request, wanted, self._now_s(), not (open_requests or self._may_send_later)
+            )
+            open_requests[asked] = None
+            self._waiting.setdefault(node_id, {})[asked] = None
+            return asked
+
+        def on_answered(asked: object, frame: bytes) -> None:
+            open_requests.pop(asked, None)
+            if isinstance(asked, _Asked):
+                self._waiting.get(node_id, {}).pop(asked, None)
+                self._answered.append((asked, frame))
+
+        requests = AnsweredRequests(list(ApiKey), note, on_answered)
+        others = back.on_sent
+
+        def on_sent(data: bytes) -> None:
+            if others is not None:
+                others(data)
+            requests.on_responses(data)
+
+        there.on_read, back.on_sent = requests.on_requests, on_sent
+
+    def forget(self, node_id: int) -> None:
+        """The process has ended, perhaps in the midst of an event."""
+        self._answered.clear()
+        self._sessions.forget(node_id)
+        self._states.pop(node_id, None)
+        self._before.pop(node_id, None)
+        self._waiting.pop(node_id, None)
+
+    # ---------------------------------------------------------------- after every event
+
+    def after_event(self, node_id: int, changed: list[Replica]) -> None:
+        """Judge what the node has answered in the event that has just run. Raises `InvariantBroken`."""
+        node = self._nodes.get(node_id)
+        manager = None if node is None else node.replica_manager
+        if manager is None:
+            self._answered.clear()
+            return
+        states = self._states.setdefault(node_id, {})
+        self._events[node_id] = self._events.get(node_id, 0) + 1
+        before = self._before.get(node_id)
+        if before is None or before[0] != self._now_s():
+            before = self._before[node_id] = self._now_s(), {}
+        for replica in changed:
+            if replica in states:
+                before[1].setdefault(replica, states[replica])
+            states[replica] = _state_of(replica)
+        answered, self._answered = self._answered, []
+        for asked, frame in answered:
+            _, body_at = parse_response_header(ApiKey.FETCH, asked.version, frame)
+            self._judge(manager, asked, decode_fetch_response(asked.version, frame, body_at))
+        for asked in self._waiting.get(node_id, ()):
+            if asked.records_since is None and (changed or not asked.is_looked_at):
+                self._look_for_records(manager, asked)
+
+    def _look_for_records(self, manager: ReplicaManager, asked: _Asked) -> None:
+        found = None
+        for key, wanted in asked.wanted.items():
+            replica = _find(manager, key)
+            state = None if replica is None else self._states[asked.node_id].get(replica)
+            if state is not None and wanted.fetch_offset < state.readable(asked.request):
+                found = key
+                break
+        if found is not None:
+            asked.had_records = not asked.is_looked_at
+            asked.records_since = self._now_s(), self._events[asked.node_id], found
+        asked.is_looked_at = True
+
+    # ---------------------------------------------------------------- judgement
+
+    def _judge(self, manager: ReplicaManager, asked: _Asked, response: FetchResponse) -> None:
+        session = self._sessions.on_answered(asked.node_id, asked.request, response)
+        if response.error_code:
+            return
+        rows = dict(rows_in(response))
+        wanted = asked.wanted if session is None else session.wanted
+        size_bytes = sum(len(row.records_in_memory()) for row in rows.values())
+        for key, row in rows.items():
+            replica = _find(manager, key)
+            if key in wanted and replica is not None and not self._is_blind(asked.node_id, replica):
+                self._judge_row(asked, wanted[key], row, replica)
+                if not size_bytes:
+                    _check_is_not_empty(asked, wanted[key], row, rows)
+        if session is not None:
+            for key in [key for key in wanted if key not in rows and asked.is_alone]:
+                self._check_withheld(manager, asked, session, key, size_bytes)
+            session.note(response)
+        self._check_wait(asked, response)
+
+    def _is_blind(self, node_id: int, replica: Replica) -> bool:
+        """Whether damage or losses that are accounted for explain more than can be judged here."""
+        topic = replica.topic_partition.topic
+        return self._partitions.transactions.is_blind or topic in self._partitions.may_lose or replica.offline
+
+    def _states_of(self, node_id: int, replica: Replica) -> tuple[_State, _State] | None:
+        """The states of a replica before and after what happened at this time; None if it is new."""
+        now = self._states[node_id].get(replica)
+        return None if now is None else (self._before[node_id][1].get(replica, now), now)
+
+    def _judge_row(self, asked: _Asked, wanted: FetchPartition, row: FetchPartitionResponse, replica: Replica) -> None:
+        where = f"{replica.topic_partition.topic}-{row.partition} on {asked.node_id}, {wanted}"
+        states = self._states_of(asked.node_id, replica)
+        if states is not None and asked.is_alone:
+            _check_place(wanted, row, states, where)
+        if row.error_code:
+            return
+        if row.preferred_read_replica >= 0:
+            raise InvariantBroken("no read replica is preferred without a selector", f"{where}: {row}")
+        self._check_offsets(row, replica, where)
+        if not replica.log.config.is_compacted and row.diverging_epoch is None:
+            self._check_records(asked, wanted, row, replica, where)
+
+    def _check_offsets(self, row: FetchPartitionResponse, replica: Replica, where: str) -> None:
+        key = replica.topic_id, replica.topic_partition.partition
+        committed = self._partitions.committed.get(key)
+        end_offset = 0 if committed is None else committed.promised_end_offset
+        if row.high_watermark > end_offset:
+            detail = f"{where}: {row.high_watermark} is told, {end_offset} are committed"
+            raise InvariantBroken("a fetch shows nothing above the high watermark", detail)
+        replay = None if replica.log.config.is_compacted else self._replay(key)
+        if replay is None or replay.end_offset < row.high_watermark:
+            return
+        first = min(row.log_start_offset, row.high_watermark)
+        stable_offset = max(replay.stable_offset(row.high_watermark), first)
+        if row.last_stable_offset != stable_offset:
+            detail = f"{where}: {row.last_stable_offset} of {row.high_watermark}, it is {stable_offset}"
+            raise InvariantBroken("a fetch tells the last stable offset", detail)
+
+    def _replay(self, key: PartitionKey) -> LogReplay:
+        """The committed log, replayed as far as it is known."""
+        replay, committed = self._replays.setdefault(key, LogReplay()), self._partitions.committed.get(key)
+        while committed is not None and (batch := committed.batches.get(replay.end_offset)) is not None:
+            _, header = next(iter(iter_headers(batch)))
+            replay.follow(header, batch)
+        return replay
+
+    def _check_records(
+        self, asked: _Asked, wanted: FetchPartition, row: FetchPartitionResponse, replica: Replica, where: str
+    ) -> None:
+        key = replica.topic_id, replica.topic_partition.partition
+        records = memoryview(row.records_in_memory())
+        headers: list[BatchHeader] = []
+        is_stable = asked.request.isolation_level == _READ_COMMITTED
+        for position, header in iter_headers(records, allow_partial_tail=True):
+            if header.next_offset > row.high_watermark:
+                raise InvariantBroken("a fetch shows nothing above the high watermark", f"{where}: {header}, {row}")
+            if is_stable and header.next_offset > row.last_stable_offset:
+                raise InvariantBroken("a fetch shows nothing above the last stable offset", f"{where}: {header}")
+            self._partitions.on_consumed(
+                key, header.base_offset, bytes(records[position : position + header.size_bytes])
+            )
+            headers.append(header)
+        if not headers:
+            return
+        begins = headers[0].base_offset <= wanted.fetch_offset < headers[0].next_offset
+        if not begins or any(one.next_offset != following.base_offset for one, following in pairwise(headers)):
+            offsets = [(one.base_offset, one.next_offset) for one in headers]
+            raise InvariantBroken("a fetch begins where it was asked to, and leaves nothing out", f"{where}: {offsets}")
+        if is_stable:
+            self._check_aborted(wanted, row, key, headers[-1].next_offset, where)
+
+    def _check_aborted(
+        self, wanted: FetchPartition, row: FetchPartitionResponse, key: PartitionKey, end_offset: int, where: str
+    ) -> None:
+        replay = self._replay(key)
+        if replay.end_offset < end_offset:
+            return
+        aborted = [one for one in replay.ended if not one.is_commit]
+        needed = [
+            (one.producer_id, one.first_offset)
+            for one in aborted
+            if one.first_offset < end_offset and one.marker_offset >= wanted.fetch_offset
+        ]
+        named = [tuple(one) for one in row.aborted_transactions or ()]
+        missing = [one for one in needed if one not in named]
+        strange = [one for one in named if one not in [(one.producer_id, one.first_offset) for one in aborted]]
+        if missing or strange:
+            detail = f"{where}: {named} up to {end_offset}; missing {missing}, not aborted {strange}"
+            raise InvariantBroken("a fetch names the aborted transactions", detail)
+
+    def _check_withheld(
+        self, manager: ReplicaManager, asked: _Asked, session: FetchSessionModel, key: FetchedKey, size_bytes: int
+    ) -> None:
+        """A partition of the session is not in the answer: there is nothing to tell of it."""
+        replica, wanted = _find(manager, key), session.wanted[key]
+        states = None if replica is None or replica.offline else self._states_of(asked.node_id, replica)
+        if replica is None or states is None or self._is_blind(asked.node_id, replica):
+            return
+        before, now = states
+        where = f"{key} on {asked.node_id}, epoch {asked.request.session_epoch} of session {asked.request.session_id}"
+        told = session.told.get(key)
+        is_known = (
+            told is not None
+            and before.high_watermark <= told[0] <= now.high_watermark
+            and before.start_offset <= told[1] <= now.start_offset
+            and (wanted.current_leader_epoch < 0 or before.epoch <= wanted.current_leader_epoch <= now.epoch)
+        )
+        if not is_known:
+            detail = f"{where}: {told} was told, it is {now}, {wanted}"
+            raise InvariantBroken("an incremental fetch session withholds nothing", detail)
+        readable = min(before.readable(asked.request), now.readable(asked.request))
+        committed = self._partitions.committed.get((replica.topic_id, key[1]))
+        batch = None if committed is None else committed.batches.get(wanted.fetch_offset)
+        if batch is None or wanted.fetch_offset >= readable or not asked.request.max_wait_ms:
+            return
+        if size_bytes + len(batch) <= min(asked.request.max_bytes, wanted.max_bytes):
+            detail = f"{where}: {wanted.fetch_offset} of {readable} is not there"
+            raise InvariantBroken("an incremental fetch session withholds nothing", detail)
+
+    def _check_wait(self, asked: _Asked, response: FetchResponse) -> None:
+        """There may have been records for a fetch when it came, which had to be read from the disk."""
+        since = asked.records_since
+        if since is None or asked.had_records or not asked.is_alone or asked.request.min_bytes > 1:
+            return
+        waited_s, events = self._now_s() - since[0], self._events[asked.node_id] - since[1]
+        is_over = self._now_s() - asked.at_s >= asked.request.max_wait_ms / 1000 - 0.01
+        if is_over and waited_s > _LATE_S and events >= _ENOUGH_EVENTS and not response.throttle_ms:
+            detail = f"{asked.request} at {asked.node_id}: records of {since[2]} since {waited_s:.3f} s"
+            raise InvariantBroken("a waiting fetch is answered when there are records", detail)
+
+
+def _find(manager: ReplicaManager, key: FetchedKey) -> Replica | None:
+    topic, partition = key
+    for one, replica in manager.partitions.items():
+        if one.partition == partition and topic in (one.topic, replica.topic_id):
+            return replica
+    return None
+
+
+def _check_place(
+    wanted: FetchPartition, row: FetchPartitionResponse, states: tuple[_State, _State], where: str
+) -> None:
+    """Judge the epoch and the offset that were asked for by the states of the replica around the event."""
+    before, now = states
+    least, most = min(before.start_offset, now.start_offset), max(before.end_offset, now.end_offset)
+    is_within = now.start_offset <= wanted.fetch_offset <= min(before.end_offset, now.end_offset)
+    if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and wanted.last_fetched_epoch < 0 and is_within:
+        detail = f"{where}: the log is from {now.start_offset} to {now.end_offset}"
+        raise InvariantBroken("a position is out of range only outside of the log", detail)
+    if row.error_code:
+        return
+    epoch = wanted.current_leader_epoch
+    if epoch >= 0 and not before.epoch <= epoch <= now.epoch:
+        raise InvariantBroken("a fetch is answered in the leader epoch that it names", f"{where}: {now}")
+    if not least <= wanted.fetch_offset <= most:
+        detail = f"{where}: the log is from {least} to {most}, and it is answered"
+        raise InvariantBroken("a position is out of range only outside of the log", detail)
+
+
+def _check_is_not_empty(
+    asked: _Asked, wanted: FetchPartition, row: FetchPartitionResponse, rows: dict[FetchedKey, FetchPartitionResponse]
+) -> None:
+    """The answer has no records. A replica that is in error is told at once."""
+    is_committed = asked.request.isolation_level == _READ_COMMITTED
+    readable = row.last_stable_offset if is_committed else row.high_watermark
+    has_error = any(one.error_code or one.diverging_epoch is not None for one in rows.values())
+    if asked.request.max_wait_ms and not has_error and wanted.fetch_offset < readable and wanted.max_bytes:
+        detail = f"{asked.request} at {asked.node_id}: partition {row.partition}, {wanted.fetch_offset} of {readable}"
+        raise InvariantBroken("a fetch that may wait comes back with records", detail)
