@@ -33,6 +33,8 @@ from .workloads.clients import ClientContext, IdempotentProducer, TopicConsumer
 from .workloads.compacted_topic import CompactedTopicLoad
 from .workloads.deletion.deleted_records import DeletedRecordsLoad
 from .workloads.deletion.retained_topic import RetainedTopicLoad
+from .workloads.groups.careless_group import CarelessGroup
+from .workloads.groups.changing_subscriptions import ChangingSubscriptions
 from .workloads.groups.consumer_groups import PROTOCOLS, GroupLoad
 from .workloads.groups.hasty_group import HastyGroup
 from .workloads.groups.offset_register import OffsetRegister
@@ -337,6 +339,8 @@ class Run:
             "classic-group": lambda: GroupLoad(context("group", TOPIC, History()), self.history, ("classic",)),
             "mixed-group": lambda: GroupLoad(context("group", TOPIC, History()), self.history, PROTOCOLS),
             "hasty group": lambda: HastyGroup(context("hasty group")),
+            ChangingSubscriptions.name: lambda: ChangingSubscriptions(context("changing subscriptions")),
+            CarelessGroup.name: lambda: CarelessGroup(context("careless group")),
             "offset register": lambda: OffsetRegister(context("offset register")),
             "group that commits behind": lambda: GroupLoad(
                 context("group", TOPIC, History()),

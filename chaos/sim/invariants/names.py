@@ -95,6 +95,12 @@ CHECKED_IN_EVERY_RUN: Mapping[str, tuple[str, ...]] = {
         "no member is ahead of its group",
         "generations of a group do not fall",
         "a group with members is not removed",
+        "an epoch of a group begins with a change",
+        "a request of a former epoch is refused",
+        "a repeated request has the answer of the first",
+        "a leader is told what its members have sent",
+        "the protocol of a generation has the most votes",
+        "a target assignment has the partitions of subscribed topics",
     ),
     "clients": (
         "an acked record is committed",

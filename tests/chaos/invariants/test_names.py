@@ -43,7 +43,12 @@ MODULES = {
         "transactions/leader_log",
         "transactions/transaction_checker",
     ),
-    "groups and committed offsets": ("groups/group_answers", "groups/group_checker", "groups/group_log"),
+    "groups and committed offsets": (
+        "groups/group_answers",
+        "groups/group_checker",
+        "groups/group_log",
+        "groups/member_answers",
+    ),
     "clients": ("client_invariants",),
 }
 OF_CLIENTS = {
