@@ -18,6 +18,9 @@ dead and has come back.
 
 "subscriptions": members subscribe to other topics than before, while topics are created, grow and are deleted; members
 of the classic protocol offer several protocols.
+
+"administered-groups": administrators delete groups and offsets, and look at them, while commits and joins are on their
+way; offsets expire.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from __future__ import annotations
 from .faults.fault import FaultKind
 from .scenario import Scenario
 from .workloads.compacted_topic import SETTINGS as KEYS_SETTINGS
+from .workloads.groups.administered_groups import SETTINGS as ADMINISTRATION_SETTINGS
 from .workloads.groups.careless_group import SETTINGS as CARELESS_GROUP_SETTINGS
 from .workloads.groups.changing_subscriptions import SETTINGS as SUBSCRIPTION_SETTINGS
 from .workloads.groups.consumer_groups import SETTINGS as GROUP_SETTINGS
@@ -118,5 +122,14 @@ GROUP_SCENARIOS = (
         mean_gap_s=1.5,
         workloads=("changing subscriptions",),
         properties={**SUBSCRIPTION_SETTINGS, "offsets.topic.num.partitions": "1"},
+    ),
+    Scenario(
+        "administered-groups",
+        "groups and their offsets are deleted, expire and are described, while members join and commit",
+        kinds=(FaultKind.CUT, FaultKind.PAUSE, FaultKind.SLOW_LINK, FaultKind.SLOW_DISK, FaultKind.KILL),
+        targets=("coordinator", "coordinator", "n1", "n2", "n3"),
+        mean_gap_s=1.5,
+        workloads=("administered groups",),
+        properties={**ADMINISTRATION_SETTINGS, "offsets.topic.num.partitions": "1"},
     ),
 )

@@ -44,6 +44,7 @@ MODULES = {
         "transactions/transaction_checker",
     ),
     "groups and committed offsets": (
+        "groups/administrator_answers",
         "groups/group_answers",
         "groups/group_checker",
         "groups/group_log",

@@ -11,7 +11,7 @@ is told its whole assignment ("a member that sends all fields is told its assign
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -24,6 +24,7 @@ from .....wire.types import TopicPartition
 from ...kernel.transport import Pipe
 from ..answers.answered_requests import AnsweredRequests, decoded
 from ..invariant_broken import InvariantBroken
+from .administrator_answers import AdministratorAnswers
 from .group_log import GroupLog, WrittenOffset
 from .member_answers import MemberAnswers
 
@@ -41,6 +42,7 @@ _ASKED = frozenset(
 )
 _OF_MEMBERS = frozenset({ApiKey.SYNC_GROUP, ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.HEARTBEAT, ApiKey.JOIN_GROUP})
 _REMOVES = frozenset({ApiKey.OFFSET_DELETE, ApiKey.DELETE_GROUPS})
+_OF_ADMINISTRATORS = _REMOVES | {ApiKey.DESCRIBE_GROUPS, ApiKey.CONSUMER_GROUP_DESCRIBE, ApiKey.LIST_GROUPS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,27 +73,26 @@ class GroupAnswers:
         self._logs = logs
         self._leader_epoch = leader_epoch
         self._of_members = MemberAnswers(logs)
+        self._of_administrators = AdministratorAnswers(logs)
         self._may_be_another = may_be_another
         self.answered: list[tuple[tuple[Asked, int], Struct]] = []
         """What was answered and is not judged yet; see `MemberAnswers.note`."""
         self._plans: dict[tuple[str, int], list[dict[str, bytes]]] = {}
         """By group and generation, the assignments that leaders have sent."""
-        self.removals_asked: dict[str, None] = {}
-        """The groups of which a client has asked to remove something."""
+        self.removals_asked: dict[str | OffsetKey, None] = {}
+        """The groups and offsets that a client has asked to remove."""
 
     # ---------------------------------------------------------------- connections
 
     def watch(self, there: Pipe, back: Pipe) -> None:
         """Watch a new connection: its requests and its responses."""
-        requests = AnsweredRequests(_ASKED | _REMOVES, self._note, self._on_answered)
+        requests = AnsweredRequests(_ASKED | _OF_ADMINISTRATORS, self._note, self._on_answered)
         there.on_sent, back.on_sent = requests.on_requests, requests.on_responses
 
     def _note(self, header: RequestHeader, frame: bytes, body_at: int) -> tuple[Asked, int] | None:
         key, request = ApiKey(header.api_key), decode_request(header.api_key, header.api_version, frame, body_at)
         if key in _REMOVES:
-            removed = request.groups_names if key is ApiKey.DELETE_GROUPS else [request.group_id]
-            self.removals_asked |= dict.fromkeys(removed)
-            return None
+            self.removals_asked |= dict.fromkeys(_named_in(key, request))
         if key is ApiKey.SYNC_GROUP and request.assignments:
             self._note_plan(request)
         ends = {partition: log.end_offset for partition, log in self._logs.items()}
@@ -112,15 +113,18 @@ class GroupAnswers:
         """A process has ended in the midst of an event: what it has just answered is not judged."""
         self.answered.clear()
 
-    def check(self, leads: Mapping[object, int] = MappingProxyType({})) -> None:
+    def check(self, leads: Mapping[object, int] = MappingProxyType({}), idle: Collection[object] = ()) -> None:
         """Judge what was answered in the event that has just run. Raises `InvariantBroken`.
 
-        `leads` are the partitions that the node has loaded as their leader, with its leader epochs.
+        `leads` are the partitions that the node has loaded as their leader, with its leader epochs; `idle`
+        those of them where all that was written is committed.
         """
         answered, self.answered = self.answered, []
         for (asked, begun), response in answered:
             if asked.api_key in _OF_MEMBERS:
                 self._of_members.check(asked, begun, response, leads)
+            if asked.api_key in _OF_ADMINISTRATORS:
+                self._of_administrators.check(asked, response, leads, idle)
             match asked.api_key:
                 case ApiKey.OFFSET_COMMIT | ApiKey.TXN_OFFSET_COMMIT:
                     self._check_commit(asked, response)
@@ -249,6 +253,14 @@ class GroupAnswers:
                     return
         detail = f"{request.group_id}: {member_id} in epoch {epoch} with {given}"
         raise InvariantBroken("what a coordinator of groups has answered is committed", detail)
+
+
+def _named_in(key: ApiKey, removal: Struct) -> list[str] | list[OffsetKey]:
+    """The groups or offsets that a client asks to remove."""
+    if key is ApiKey.DELETE_GROUPS:
+        return list(removal.groups_names)
+    rows = [(topic.name, row.partition_index) for topic in removal.topics for row in topic.partitions]
+    return [OffsetKey(removal.group_id, TopicPartition(*row)) for row in rows]
 
 
 def _has_all_fields(heartbeat: Struct) -> bool:

@@ -3,8 +3,8 @@
 `GroupLog` replays these for the simulator. The invariants are "a coordinator of groups holds what its log says", when
 nothing is on its way: whenever one has loaded or records were committed, and now and then; "a coordinator of groups
 acts on what is committed": its log's end when it began to load is below its high watermark when it is active; "an
-offset is removed when it has expired, was deleted or lost its topic"; "a target assignment has the partitions of
-subscribed topics"; those of the records (`group_log`) and of answers
+offset is removed when it has expired, was deleted or lost its topic"; "an offset of a subscribed topic stays"; "a
+target assignment has the partitions of subscribed topics"; those of the records (`group_log`) and of answers
 (`group_answers`).
 """
 
@@ -104,7 +104,12 @@ class GroupChecker:
                     self._check_shard(node_id, replica, shard, log)
         if self.answers.answered:
             if self._knows_all():
-                self.answers.check(self._led_by(node_id))
+                idle = [
+                    (replica.topic_id, replica.topic_partition.partition)
+                    for replica, _, log in hosted.replicas
+                    if replica.log_end_offset == replica.high_watermark == log.end_offset
+                ]
+                self.answers.check(self._led_by(node_id), idle)
             else:
                 self.answers.forget()
 
@@ -209,7 +214,13 @@ class GroupChecker:
         (group_id, (topic, partition)), removed = removal.key, removal.removed
         is_old = removal.timestamp_ms - removed.commit_timestamp_ms >= self._retention_ms
         has_expired = is_old or 0 <= removed.expire_timestamp_ms <= removal.timestamp_ms
-        if has_expired or group_id in self.answers.removals_asked or self._may_be_another(topic):
+        if self._may_be_another(topic):
+            return
+        if removal.is_subscribed:
+            detail = f"{group_id} {topic}-{partition}: {removed.offset} was removed"
+            raise InvariantBroken("an offset of a subscribed topic stays", detail)
+        asked = self.answers.removals_asked
+        if has_expired or group_id in asked or removal.key in asked:
             return
         age_ms = removal.timestamp_ms - removed.commit_timestamp_ms
         detail = f"{group_id} {topic}-{partition}: {removed.offset}, {age_ms} ms after its commit"

@@ -64,6 +64,8 @@ class Removal(NamedTuple):
     key: OffsetKey
     removed: OffsetAndMetadata
     timestamp_ms: int
+    is_subscribed: bool = False
+    """Whether a member of a consumer group subscribes to the topic by its name."""
 
 
 @dataclass(slots=True)
@@ -100,6 +102,8 @@ class GroupLog:
         """All records of classic groups, with their positions; None for a tombstone."""
         self.assignments: dict[tuple[str, str], list[tuple[int, CurrentAssignmentValue | None]]] = {}
         """All current assignments by group and member, with their positions; None for a tombstone."""
+        self.epochs: dict[str, list[tuple[int, EpochValue | None]]] = {}
+        """All records of group epochs, with their positions; None for a tombstone."""
         self.topics: dict[str, None] = {}
         """The topics with offsets."""
         self._newest: dict[OffsetKey, int] = {}
@@ -163,7 +167,9 @@ class GroupLog:
         removed = self.committed(key)
         if written.value is None:
             if removed is not None:
-                removals.append(Removal(key, removed, timestamp_ms))
+                members = self.consumer.get(key.group_id, ConsumerRecords()).members.values()
+                is_subscribed = any(key.topic_partition.topic in one.topic_names for one in members)
+                removals.append(Removal(key, removed, timestamp_ms, is_subscribed))
             for producer_id in [one for one, commits in self.pending.items() if key in commits]:
                 del self.pending[producer_id][key]
         self._newest[key] = written.position
@@ -178,7 +184,9 @@ class GroupLog:
     def _replay_consumer(self, key: ConsumerGroupKey, value: bytes | None, position: int) -> None:
         group = self.consumer.setdefault(key.group_id, ConsumerRecords())
         if key.kind is RecordType.GROUP:
-            self._replay_epoch(key.group_id, group, None if value is None else decode_epoch(value))
+            epoch = None if value is None else decode_epoch(value)
+            self.epochs.setdefault(key.group_id, []).append((position, epoch))
+            self._replay_epoch(key.group_id, group, epoch)
         elif key.kind is RecordType.TARGET:
             group.target_epoch = 0 if value is None else decode_epoch(value).epoch
             self.targeted[key.group_id] = None
@@ -303,6 +311,12 @@ class GroupLog:
                 if owners.setdefault(part, member_id) != member_id:
                     detail = f"{where}: {part[0]}-{part[1]} of {owners[part]} and {member_id}"
                     raise InvariantBroken("no partition is in two assignments", detail)
+
+
+def in_force_since(written: list[tuple[int, V]], end_offset: int) -> list[V]:
+    """The last value before a position, if there is one, and all that follow."""
+    before = [value for position, value in written if position < end_offset][-1:]
+    return before + [value for position, value in written if position >= end_offset]
 
 
 def _last_before(written: list[tuple[int, V]], position: int) -> tuple[int, V] | None:

@@ -14,15 +14,13 @@ written when a generation has its assignments, so answers to JoinGroup tell earl
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from .....broker.groups.records.consumer_group_records import CurrentAssignmentValue
 from .....wire.api_keys import ApiKey
 from .....wire.codec import Struct
 from ..invariant_broken import InvariantBroken
-from .group_log import GroupLog
-
-V = TypeVar("V")
+from .group_log import GroupLog, in_force_since
 
 
 class Asked(Protocol):
@@ -130,7 +128,7 @@ class MemberAnswers:
 def _why_former(asked: Asked, log: GroupLog, end_offset: int, begun: int) -> str | None:
     """Why the request is of a former generation or epoch; None if it need not be. `begun` as in `MemberAnswers`."""
     request, group_id, member_id = asked.request, asked.request.group_id, asked.request.member_id
-    currents = _in_force_since(log.assignments.get((group_id, member_id), []), end_offset)
+    currents = in_force_since(log.assignments.get((group_id, member_id), []), end_offset)
     if asked.api_key is ApiKey.CONSUMER_GROUP_HEARTBEAT:
         if request.member_epoch <= 0 or any(_allows(one, request) for one in currents):
             return None
@@ -138,7 +136,7 @@ def _why_former(asked: Asked, log: GroupLog, end_offset: int, begun: int) -> str
     generation = request.generation_id
     if any(one is not None and one.member_epoch == generation for one in currents):
         return None
-    records = _in_force_since(log.generations.get(group_id, []), end_offset)
+    records = in_force_since(log.generations.get(group_id, []), end_offset)
     was_consumer_group = group_id in log.consumer  # its next generation may be in the log already
     if not was_consumer_group and begun > generation:
         return f"{member_id} in generation {generation}, after {begun} had begun"
@@ -170,9 +168,3 @@ def _allows(current: CurrentAssignmentValue | None, heartbeat: Struct) -> bool:
     owned = None if rows is None else [(row.topic_id, index) for row in rows for index in row.partitions]
     is_resent = owned is not None and all(part in current.assigned for part in owned)
     return is_resent and current.previous_epoch == epoch < current.member_epoch
-
-
-def _in_force_since(written: list[tuple[int, V]], end_offset: int) -> list[V]:
-    """The last value before a position, if there is one, and all that follow."""
-    before = [value for position, value in written if position < end_offset][-1:]
-    return before + [value for position, value in written if position >= end_offset]

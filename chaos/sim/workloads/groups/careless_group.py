@@ -160,10 +160,10 @@ class CarelessMember(HastyMember):
 
     async def why_not_leaving(self) -> str | None:
         """Leave twice, as `why_not_repeatable`."""
-        codes = [await self._leave(), await self._leave()]
+        who, codes = str(self), [await self._leave(), await self._leave()]
         self.lose()
         is_right = codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID]
-        return None if is_right else f"{self}: LeaveGroup is answered with {codes}"
+        return None if is_right else f"{who} leaves twice, and is answered {codes}"
 
     async def _leave(self) -> int:
         """Leave the group; the error code."""
@@ -239,9 +239,9 @@ class CarelessClassicMember(CarelessMember, HastyClassicMember):
 
     async def why_not_repeatable(self) -> str | None:
         """See `CarelessMember`. A leader that joins again begins a rebalance, so it does not."""
-        generation, assignment = self._generation, self._assignment
-        joined = generation if self._leader == self._id else (await self._ask_to_join()).generation_id
-        other = [{"member_id": self._id, "assignment": b"another one"}] if self._leader == self._id else []
+        generation, assignment, leads = self._generation, self._assignment, self._leader == self._id
+        joined = generation if leads else (await self._ask_to_join()).generation_id
+        other = [{"member_id": self._id, "assignment": b"another one"}] if leads else []
         synced = await self._ask_for_assignment(generation, other)
         codes = [synced.error_code, await self._commit(generation), await self._commit(generation - 1)]
         codes += [await self._heartbeat_in(generation - 1), await self._heartbeat_in(generation)]
@@ -249,7 +249,7 @@ class CarelessClassicMember(CarelessMember, HastyClassicMember):
         is_same = (joined, bytes(synced.assignment)) == (generation, assignment)
         if is_same and codes == [0, 0, former, former, 0]:
             return None
-        return f"{self} with {assignment!r} of {self._leader}: {joined}, {bytes(synced.assignment)!r}, {codes}"
+        return f"{self}, leader {leads}, with {assignment!r}: {joined}, {bytes(synced.assignment)!r}, {codes}"
 
     async def _heartbeat_in(self, generation: int) -> int:
         fields = {"generation_id": generation, "member_id": self._id}
