@@ -118,6 +118,9 @@ SEEDS = {
     "removed-markers": 3,
     "static-members": 5,
     "slow-assignments": 5,
+    "careless-members": 5,
+    "subscriptions": 5,
+    "administered-groups": 5,
 }
 """How many seeds of each scenario; more of those that are cheap."""
 CHUNKS = [(name, first) for name, count in SEEDS.items() for first in range(0, count, CHUNK)]

@@ -12,7 +12,6 @@ is told its whole assignment ("a member that sends all fields is told its assign
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from .....broker.groups.classic.consumer_protocol import read_assignment
@@ -26,7 +25,7 @@ from ..answers.answered_requests import AnsweredRequests, decoded
 from ..invariant_broken import InvariantBroken
 from .administrator_answers import AdministratorAnswers
 from .group_log import GroupLog, WrittenOffset
-from .member_answers import MemberAnswers
+from .member_answers import Asked, MemberAnswers
 
 _LEAVE_EPOCH = -1
 _ASKED = frozenset(
@@ -43,18 +42,6 @@ _ASKED = frozenset(
 _OF_MEMBERS = frozenset({ApiKey.SYNC_GROUP, ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.HEARTBEAT, ApiKey.JOIN_GROUP})
 _REMOVES = frozenset({ApiKey.OFFSET_DELETE, ApiKey.DELETE_GROUPS})
 _OF_ADMINISTRATORS = _REMOVES | {ApiKey.DESCRIBE_GROUPS, ApiKey.CONSUMER_GROUP_DESCRIBE, ApiKey.LIST_GROUPS}
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A request, and up to where the logs were committed when it was sent."""
-
-    api_key: ApiKey
-    version: int
-    request: Struct
-    ends: Mapping[object, int]
-    epochs: Mapping[object, int]
-    """The newest leader epochs that were committed then."""
 
 
 class GroupAnswers:

@@ -14,7 +14,7 @@ written when a generation has its assignments, so answers to JoinGroup tell earl
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from dataclasses import dataclass
 
 from .....broker.groups.records.consumer_group_records import CurrentAssignmentValue
 from .....wire.api_keys import ApiKey
@@ -23,17 +23,16 @@ from ..invariant_broken import InvariantBroken
 from .group_log import GroupLog, in_force_since
 
 
-class Asked(Protocol):
-    """What was noted of a request when it was sent."""
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request, and up to where the logs were committed when it was sent."""
 
-    @property
-    def api_key(self) -> ApiKey: ...
-    @property
-    def request(self) -> Struct: ...
-    @property
-    def ends(self) -> Mapping[object, int]: ...
-    @property
-    def epochs(self) -> Mapping[object, int]: ...
+    api_key: ApiKey
+    version: int
+    request: Struct
+    ends: Mapping[object, int]
+    epochs: Mapping[object, int]
+    """The newest leader epochs that were committed then."""
 
 
 class MemberAnswers:

@@ -141,7 +141,7 @@ class CarelessMember(HastyMember):
             self._on_code(await self._commit(self._generation))
 
     async def stay(self) -> None:
-        """Join or heartbeat, with patience."""
+        """Join or heartbeat, and wait long for the answer."""
         self._must_leave, self._waits_s = False, (_LATEST_S,)
         try:
             await self.act()

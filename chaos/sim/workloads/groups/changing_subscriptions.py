@@ -37,6 +37,8 @@ _PARTITIONS_MAX = 5
 _PAUSE_S = 0.1
 _TIMEOUT_S = 2.0
 _MEAN_PAUSE_S = 0.25
+_METADATA_S = 0.5
+"""In this time every broker that is alive hears of a change of topics."""
 SETTINGS = {
     **HASTY_GROUP_SETTINGS,
     "group.consumer.session.timeout.ms": "1500",
@@ -57,7 +59,7 @@ class ChangingSubscriptions(HastyGroup):
 
     def kinds(self) -> tuple[type[HastyMember], ...]:
         """See `HastyGroup`. There is more to see in the consumer protocol."""
-        return ChoosyClassicMember, *(ChoosyConsumerMember,) * 3
+        return ChoosyClassicMember, *(ChoosyConsumerMember,) * 2
 
     def stop(self) -> None:
         """See `Workload`."""
@@ -72,13 +74,23 @@ class ChangingSubscriptions(HastyGroup):
         """See `Workload`."""
         await asyncio.gather(super().run(), self._topics.run())
         members = [one for one in self.members if isinstance(one, ChoosyConsumerMember)]
-        while self._waits_for:
-            self._waits_for = ""
+        await self._until_shared(members)
+        # Now nothing but the topics themselves can begin another epoch.
+        self._waits_for = "its topics change once more"
+        await self._topics.change_all()
+        await asyncio.sleep(_METADATA_S)
+        await self._until_shared(members)
+        self._waits_for = ""
+
+    async def _until_shared(self, members: list[ChoosyConsumerMember]) -> None:
+        why_not = "it was not looked yet"
+        while why_not:
+            self._waits_for = why_not
             try:
                 await asyncio.gather(*(member.stay() for member in members))
-                self._waits_for = await self._why_not_shared(members)
+                why_not = await self._why_not_shared(members)
             except (ClientError, *NO_ANSWER) as error:
-                self._waits_for = repr(error)
+                why_not = repr(error)
                 for member in members:
                     member.give_up_waiting()
             await asyncio.sleep(_PAUSE_S)
@@ -116,19 +128,25 @@ class SubscribedTopics(RepeatedChange):
         """Change one topic, whatever it is like now."""
         rng = self.context.rng
         name = rng.choice(_TOPICS)
-        change = rng.choice((self._create, self._create, self._grow, self._delete))
-        await change(name)
+        await rng.choice((self._create, self._create, self._grow, self._delete))(name)
 
     async def finish(self) -> None:
         """See `RepeatedChange`."""
         await self._create(_TOPICS[0])
 
+    async def change_all(self) -> None:
+        """Let the topics that exist grow, and create the others."""
+        for name in _TOPICS:
+            await self._grow(name, _PARTITIONS_MAX + 1)
+            await self._create(name)
+
     async def _create(self, name: str) -> None:
         count = self.context.rng.randrange(1, _PARTITIONS_MAX - 1)
         await create_topic_until_done(self.admin.cluster, NewTopic(name, count, -1, {}))
 
-    async def _grow(self, name: str) -> None:
-        row = {"name": name, "count": self.context.rng.randrange(2, _PARTITIONS_MAX + 1), "assignments": None}
+    async def _grow(self, name: str, count: int = 0) -> None:
+        drawn = self.context.rng.randrange(2, _PARTITIONS_MAX + 1)
+        row = {"name": name, "count": count or drawn, "assignments": None}
         fields = {"topics": [row], "validate_only": False}
         await self.admin.ask(
             ApiKey.CREATE_PARTITIONS, _CREATE_PARTITIONS, fields, lambda answer: answer.results[0].error_code
