@@ -103,21 +103,6 @@ def never_subscribed(group: Any, topic: str) -> bool:
 
 GROUP_MUTANTS = (
     Mutant(
-        "heartbeats of a former generation are answered",
-        replacing(ClassicGroup, "heartbeat", answer_any_generation),
-        ("careless-members",),
-    ),
-    Mutant(
-        "a regular expression matches parts of names",
-        replacing(consumer_group, "matching", topics_with_a_match),
-        ("subscriptions",),
-    ),
-    Mutant(
-        "offsets of subscribed topics are deleted",
-        replacing(offset_delete, "_is_subscribed", never_subscribed),
-        ("administered-groups",),
-    ),
-    Mutant(
         "a static member that came back has no session",
         replacing(MemberSession, "end", keep_the_timer),
         ("static-members",),
@@ -146,5 +131,20 @@ GROUP_MUTANTS = (
         "an assignment of a former generation is taken",
         replacing(ClassicGroup, "_on_assignment_written", take_any_assignment),
         ("slow-assignments",),
+    ),
+    Mutant(
+        "heartbeats of a former generation are answered",
+        replacing(ClassicGroup, "heartbeat", answer_any_generation),
+        ("careless-members",),
+    ),
+    Mutant(
+        "a regular expression matches parts of names",
+        replacing(consumer_group, "matching", topics_with_a_match),
+        ("subscriptions",),
+    ),
+    Mutant(
+        "offsets of subscribed topics are deleted",
+        replacing(offset_delete, "_is_subscribed", never_subscribed),
+        ("administered-groups",),
     ),
 )
