@@ -19,6 +19,7 @@ from uuid import UUID
 from .....cluster.client.admin_client import NewTopic
 from .....cluster.client.client_errors import ClientError
 from .....cluster.client.cluster_client import NO_ANSWER
+from .....runtime.loop import TaskSet
 from .....wire.api_keys import ApiKey
 from .....wire.codec import Struct
 from ..administrator import RepeatedChange, RetryingAdmin
@@ -27,8 +28,10 @@ from ..workload import create_topic_until_done
 from .hasty_group import SETTINGS as HASTY_GROUP_SETTINGS
 from .hasty_group import HastyClassicMember, HastyConsumerMember, HastyGroup, HastyMember
 
-_TOPICS = ("sub-a", "sub-ab", "sub-b", "sub-c")
-_PATTERNS = ("sub-a", "sub-a.*", "sub-.*b", ".*-c", "sub-[ac]", "none")
+_NAMED = ("sub-a", "sub-ab", "sub-b")
+_TOPICS = (*_NAMED, "other-a", "other-ab")
+"""The last ones are found by regular expressions alone."""
+_PATTERNS = ("sub-a", "sub-a.*", "other-a", "other-.*", "(sub|other)-[ab]+", "none")
 _PROTOCOLS = ("range", "roundrobin", "sticky")
 _COMMON = "common"
 _CHANGE_PROBABILITY = 0.2
@@ -77,8 +80,11 @@ class ChangingSubscriptions(HastyGroup):
         await self._until_shared(members)
         # Now nothing but the topics themselves can begin another epoch.
         self._waits_for = "its topics change once more"
-        await self._topics.change_all()
-        await asyncio.sleep(_METADATA_S)
+        changing = TaskSet()
+        changing.spawn(self._topics.change_all(), "last changes of topics")
+        while len(changing):
+            await asyncio.gather(*(member.stay() for member in members), return_exceptions=True)
+            await asyncio.sleep(_PAUSE_S)
         await self._until_shared(members)
         self._waits_for = ""
 
@@ -139,6 +145,7 @@ class SubscribedTopics(RepeatedChange):
         for name in _TOPICS:
             await self._grow(name, _PARTITIONS_MAX + 1)
             await self._create(name)
+        await asyncio.sleep(_METADATA_S)
 
     async def _create(self, name: str) -> None:
         count = self.context.rng.randrange(1, _PARTITIONS_MAX - 1)
@@ -200,7 +207,7 @@ class ChoosyConsumerMember(HastyConsumerMember):
 
     def _choose(self) -> None:
         rng = self._rng
-        self._names = tuple(name for name in _TOPICS if rng.random() < 0.4)
+        self._names = tuple(name for name in _NAMED if rng.random() < 0.4)
         self._pattern = rng.choice(("", *_PATTERNS))
         self._must_send_all = True
 
