@@ -12,6 +12,15 @@ that markers reach coordinators that are still loading.
 "static-members": members come back under the instance id of one that died or stopped, or not at all.
 
 "slow-assignments": members come and go, in either protocol, faster than the assignments of their group get to the log.
+
+"careless-members": requests of members come twice, in another order, or when the member that they are of was thought
+dead and has come back.
+
+"subscriptions": members subscribe to other topics than before, while topics are created, grow and are deleted; members
+of the classic protocol offer several protocols.
+
+"administered-groups": administrators delete groups and offsets, and look at them, while commits and joins are on their
+way; offsets expire.
 """
 
 from __future__ import annotations
@@ -19,6 +28,9 @@ from __future__ import annotations
 from .faults.fault import FaultKind
 from .scenario import Scenario
 from .workloads.compacted_topic import SETTINGS as KEYS_SETTINGS
+from .workloads.groups.administered_groups import SETTINGS as ADMINISTRATION_SETTINGS
+from .workloads.groups.careless_group import SETTINGS as CARELESS_GROUP_SETTINGS
+from .workloads.groups.changing_subscriptions import SETTINGS as SUBSCRIPTION_SETTINGS
 from .workloads.groups.consumer_groups import SETTINGS as GROUP_SETTINGS
 from .workloads.groups.hasty_group import SETTINGS as HASTY_GROUP_SETTINGS
 from .workloads.transactions.transactional_writers import SETTINGS as TRANSACTION_SETTINGS
@@ -92,5 +104,32 @@ GROUP_SCENARIOS = (
         mean_gap_s=0.4,
         workloads=("hasty group",),
         properties={**HASTY_GROUP_SETTINGS, "offsets.topic.num.partitions": "1"},
+    ),
+    Scenario(
+        "careless-members",
+        "members of a group repeat requests, and requests of a former generation or epoch arrive late",
+        kinds=(FaultKind.CUT, FaultKind.PAUSE, FaultKind.SLOW_LINK, FaultKind.SLOW_CLIENTS, FaultKind.KILL),
+        targets=("coordinator", "coordinator", "n1", "n2", "n3"),
+        mean_gap_s=1.5,
+        workloads=("careless group",),
+        properties={**CARELESS_GROUP_SETTINGS, "offsets.topic.num.partitions": "1"},
+    ),
+    Scenario(
+        "subscriptions",
+        "members of a group subscribe to other topics, also by regular expressions, while topics come, grow and go",
+        kinds=(FaultKind.CUT, FaultKind.PAUSE, FaultKind.SLOW_LINK, FaultKind.KILL),
+        targets=("coordinator", "controller", "n1", "n2", "n3"),
+        mean_gap_s=1.5,
+        workloads=("changing subscriptions",),
+        properties={**SUBSCRIPTION_SETTINGS, "offsets.topic.num.partitions": "1"},
+    ),
+    Scenario(
+        "administered-groups",
+        "groups and their offsets are deleted, expire and are described, while members join and commit",
+        kinds=(FaultKind.CUT, FaultKind.PAUSE, FaultKind.SLOW_LINK, FaultKind.SLOW_DISK, FaultKind.KILL),
+        targets=("coordinator", "coordinator", "n1", "n2", "n3"),
+        mean_gap_s=1.5,
+        workloads=("administered groups",),
+        properties={**ADMINISTRATION_SETTINGS, "offsets.topic.num.partitions": "1"},
     ),
 )

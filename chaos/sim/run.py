@@ -34,6 +34,9 @@ from .workloads.compacted_topic import CompactedTopicLoad
 from .workloads.deletion.deleted_records import DeletedRecordsLoad
 from .workloads.deletion.retained_topic import RetainedTopicLoad
 from .workloads.fetching.nearby_consumers import NearbyConsumers
+from .workloads.groups.administered_groups import AdministeredGroups
+from .workloads.groups.careless_group import CarelessGroup
+from .workloads.groups.changing_subscriptions import ChangingSubscriptions
 from .workloads.groups.consumer_groups import PROTOCOLS, GroupLoad
 from .workloads.groups.hasty_group import HastyGroup
 from .workloads.groups.offset_register import OffsetRegister
@@ -357,6 +360,11 @@ class Run:
             "classic-group": lambda: GroupLoad(context("group", TOPIC, History()), self.history, ("classic",)),
             "mixed-group": lambda: GroupLoad(context("group", TOPIC, History()), self.history, PROTOCOLS),
             "hasty group": lambda: HastyGroup(context("hasty group")),
+            ChangingSubscriptions.name: lambda: ChangingSubscriptions(context("changing subscriptions")),
+            AdministeredGroups.name: lambda: AdministeredGroups(
+                context("administered groups"), self.cluster.jump_clocks
+            ),
+            CarelessGroup.name: lambda: CarelessGroup(context("careless group")),
             "offset register": lambda: OffsetRegister(context("offset register")),
             "group that commits behind": lambda: GroupLoad(
                 context("group", TOPIC, History()),

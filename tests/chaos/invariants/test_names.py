@@ -46,7 +46,13 @@ MODULES = {
         "transactions/leader_log",
         "transactions/transaction_checker",
     ),
-    "groups and committed offsets": ("groups/group_answers", "groups/group_checker", "groups/group_log"),
+    "groups and committed offsets": (
+        "groups/administrator_answers",
+        "groups/group_answers",
+        "groups/group_checker",
+        "groups/group_log",
+        "groups/member_answers",
+    ),
     "clients": ("answers/fetch_answers", "answers/fetch_session_model", "client_invariants"),
 }
 OF_CLIENTS = {

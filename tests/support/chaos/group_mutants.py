@@ -8,8 +8,11 @@ from typing import Any
 
 from support.chaos.mutants import Mutant, replacing
 
+from raftwerk.broker.apis.groups import offset_delete
 from raftwerk.broker.groups.classic.classic_group import ClassicGroup
 from raftwerk.broker.groups.classic.classic_group_members import ClassicGroupState
+from raftwerk.broker.groups.consumer import consumer_group
+from raftwerk.broker.groups.consumer.topics import Topics, compile_regex
 from raftwerk.broker.groups.group_config import OFFSETS_TOPIC
 from raftwerk.broker.groups.group_coordinator import GroupCoordinator
 from raftwerk.broker.groups.member_session_expiry import MemberSession
@@ -21,6 +24,7 @@ from raftwerk.isr.replica import Replica
 from raftwerk.wire.types import TopicPartition
 
 ORIGINAL_ADD_ALL = PendingTransactionalOffsets.add_all
+ORIGINAL_HEARTBEAT = ClassicGroup.heartbeat
 ORIGINAL_ON_WRITTEN = ClassicGroup._on_assignment_written
 ORIGINAL_WRITE_MARKER = GroupCoordinator.write_marker
 ORIGINAL_WHEN_COMMITTED = DelayedOperations.when_committed
@@ -81,6 +85,22 @@ def keep_the_timer(self: MemberSession) -> None:
     self.deadline_ms = 0
 
 
+def answer_any_generation(self: ClassicGroup, member_id: str, instance_id: Any, generation: int, now_ms: int) -> Any:
+    """The heartbeat of a member that was away looks like one of the present generation."""
+    return ORIGINAL_HEARTBEAT(self, member_id, instance_id, self.generation, now_ms)
+
+
+def topics_with_a_match(pattern: str, topics: Topics) -> list[str]:
+    """A regular expression of a subscription matches parts of names."""
+    compiled = compile_regex(pattern)
+    return [] if compiled is None else [name for name in topics.names() if compiled.search(name)]
+
+
+def never_subscribed(group: Any, topic: str) -> bool:
+    """OffsetDelete takes offsets from members that will read on from them."""
+    return False
+
+
 GROUP_MUTANTS = (
     Mutant(
         "a static member that came back has no session",
@@ -111,5 +131,20 @@ GROUP_MUTANTS = (
         "an assignment of a former generation is taken",
         replacing(ClassicGroup, "_on_assignment_written", take_any_assignment),
         ("slow-assignments",),
+    ),
+    Mutant(
+        "heartbeats of a former generation are answered",
+        replacing(ClassicGroup, "heartbeat", answer_any_generation),
+        ("careless-members",),
+    ),
+    Mutant(
+        "a regular expression matches parts of names",
+        replacing(consumer_group, "matching", topics_with_a_match),
+        ("subscriptions",),
+    ),
+    Mutant(
+        "offsets of subscribed topics are deleted",
+        replacing(offset_delete, "_is_subscribed", never_subscribed),
+        ("administered-groups",),
     ),
 )

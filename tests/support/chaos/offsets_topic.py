@@ -95,9 +95,9 @@ def classic(generation: int, assignments: Mapping[str, bytes], leader: str | Non
 
 
 def epochs(epoch: int) -> list[CoordinatorRecord]:
-    """The records of a consumer group's epoch, and of its target's."""
+    """The records of a consumer group's epoch, which has other topics than the one before, and of its target's."""
     kinds = (RecordType.GROUP, RecordType.TARGET)
-    return [epoch_record(ConsumerGroupKey(kind, GROUP), EpochValue(epoch)) for kind in kinds]
+    return [epoch_record(ConsumerGroupKey(kind, GROUP), EpochValue(epoch, epoch)) for kind in kinds]
 
 
 def member(name: str, epoch: int, assigned: tuple[int, ...], revoking: tuple[int, ...] = ()) -> list[CoordinatorRecord]:

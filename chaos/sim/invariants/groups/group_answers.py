@@ -11,8 +11,8 @@ is told its whole assignment ("a member that sends all fields is told its assign
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 
 from .....broker.groups.classic.consumer_protocol import read_assignment
 from .....broker.groups.records.offset_and_classic_records import OffsetAndMetadata, OffsetKey
@@ -23,7 +23,9 @@ from .....wire.types import TopicPartition
 from ...kernel.transport import Pipe
 from ..answers.answered_requests import AnsweredRequests, decoded
 from ..invariant_broken import InvariantBroken
+from .administrator_answers import AdministratorAnswers
 from .group_log import GroupLog, WrittenOffset
+from .member_answers import Asked, MemberAnswers
 
 _LEAVE_EPOCH = -1
 _ASKED = frozenset(
@@ -33,62 +35,64 @@ _ASKED = frozenset(
         ApiKey.OFFSET_FETCH,
         ApiKey.SYNC_GROUP,
         ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        ApiKey.HEARTBEAT,
+        ApiKey.JOIN_GROUP,
     }
 )
+_OF_MEMBERS = frozenset({ApiKey.SYNC_GROUP, ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.HEARTBEAT, ApiKey.JOIN_GROUP})
 _REMOVES = frozenset({ApiKey.OFFSET_DELETE, ApiKey.DELETE_GROUPS})
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A request, and up to where the logs were committed when it was sent."""
-
-    api_key: ApiKey
-    version: int
-    request: Struct
-    ends: Mapping[object, int]
+_OF_ADMINISTRATORS = _REMOVES | {ApiKey.DESCRIBE_GROUPS, ApiKey.CONSUMER_GROUP_DESCRIBE, ApiKey.LIST_GROUPS}
 
 
 class GroupAnswers:
     """Watches connections, and judges the answers. `logs` are the logs by partition of `__consumer_offsets`.
 
     `may_be_another` says of a topic's name whether it may stand for another topic than before. The offsets of the
-    former one may be gone then.
+    former one may be gone then. `leader_epoch` is the newest one of a partition.
     """
 
-    def __init__(self, logs: Mapping[object, GroupLog], may_be_another: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        logs: Mapping[object, GroupLog],
+        may_be_another: Callable[[str], bool],
+        leader_epoch: Callable[[object], int] = lambda _: 0,
+    ) -> None:
         self._logs = logs
+        self._leader_epoch = leader_epoch
+        self._of_members = MemberAnswers(logs)
+        self._of_administrators = AdministratorAnswers(logs)
         self._may_be_another = may_be_another
-        self.answered: list[tuple[Asked, Struct]] = []
-        """What was answered and is not judged yet."""
+        self.answered: list[tuple[tuple[Asked, int], Struct]] = []
+        """What was answered and is not judged yet; see `MemberAnswers.note`."""
         self._plans: dict[tuple[str, int], list[dict[str, bytes]]] = {}
         """By group and generation, the assignments that leaders have sent."""
-        self.removals_asked: dict[str, None] = {}
-        """The groups of which a client has asked to remove something."""
+        self.removals_asked: dict[str | OffsetKey, None] = {}
+        """The groups and offsets that a client has asked to remove."""
 
     # ---------------------------------------------------------------- connections
 
     def watch(self, there: Pipe, back: Pipe) -> None:
         """Watch a new connection: its requests and its responses."""
-        requests = AnsweredRequests(_ASKED | _REMOVES, self._note, self._on_answered)
+        requests = AnsweredRequests(_ASKED | _OF_ADMINISTRATORS, self._note, self._on_answered)
         there.on_sent, back.on_sent = requests.on_requests, requests.on_responses
 
-    def _note(self, header: RequestHeader, frame: bytes, body_at: int) -> Asked | None:
+    def _note(self, header: RequestHeader, frame: bytes, body_at: int) -> tuple[Asked, int] | None:
         key, request = ApiKey(header.api_key), decode_request(header.api_key, header.api_version, frame, body_at)
         if key in _REMOVES:
-            removed = request.groups_names if key is ApiKey.DELETE_GROUPS else [request.group_id]
-            self.removals_asked |= dict.fromkeys(removed)
-            return None
+            self.removals_asked |= dict.fromkeys(_named_in(key, request))
         if key is ApiKey.SYNC_GROUP and request.assignments:
             self._note_plan(request)
         ends = {partition: log.end_offset for partition, log in self._logs.items()}
-        return Asked(key, header.api_version, request, ends)
+        epochs = {partition: self._leader_epoch(partition) for partition in self._logs}
+        asked = Asked(key, header.api_version, request, ends, epochs)
+        return asked, self._of_members.note(asked) if key in _OF_MEMBERS else -1
 
     def _note_plan(self, request: Struct) -> None:
         plan = {one.member_id: bytes(one.assignment) for one in request.assignments}
         self._plans.setdefault((request.group_id, request.generation_id), []).append(plan)
 
-    def _on_answered(self, asked: Asked, frame: bytes) -> None:
-        self.answered.append((asked, decoded(asked.api_key, asked.version, frame)))
+    def _on_answered(self, noted: tuple[Asked, int], frame: bytes) -> None:
+        self.answered.append((noted, decoded(noted[0].api_key, noted[0].version, frame)))
 
     # ---------------------------------------------------------------- judgement
 
@@ -96,10 +100,18 @@ class GroupAnswers:
         """A process has ended in the midst of an event: what it has just answered is not judged."""
         self.answered.clear()
 
-    def check(self) -> None:
-        """Judge what was answered in the event that has just run. Raises `InvariantBroken`."""
+    def check(self, leads: Mapping[object, int] = MappingProxyType({}), idle: Collection[object] = ()) -> None:
+        """Judge what was answered in the event that has just run. Raises `InvariantBroken`.
+
+        `leads` are the partitions that the node has loaded as their leader, with its leader epochs; `idle`
+        those of them where all that was written is committed.
+        """
         answered, self.answered = self.answered, []
-        for asked, response in answered:
+        for (asked, begun), response in answered:
+            if asked.api_key in _OF_MEMBERS:
+                self._of_members.check(asked, begun, response, leads)
+            if asked.api_key in _OF_ADMINISTRATORS:
+                self._of_administrators.check(asked, response, leads, idle)
             match asked.api_key:
                 case ApiKey.OFFSET_COMMIT | ApiKey.TXN_OFFSET_COMMIT:
                     self._check_commit(asked, response)
@@ -107,7 +119,7 @@ class GroupAnswers:
                     self._check_fetch(asked, response)
                 case ApiKey.SYNC_GROUP:
                     self._check_sync(asked.request, response)
-                case _:
+                case ApiKey.CONSUMER_GROUP_HEARTBEAT:
                     self._check_heartbeat(asked, response)
 
     def _check_commit(self, asked: Asked, response: Struct) -> None:
@@ -228,6 +240,14 @@ class GroupAnswers:
                     return
         detail = f"{request.group_id}: {member_id} in epoch {epoch} with {given}"
         raise InvariantBroken("what a coordinator of groups has answered is committed", detail)
+
+
+def _named_in(key: ApiKey, removal: Struct) -> list[str] | list[OffsetKey]:
+    """The groups or offsets that a client asks to remove."""
+    if key is ApiKey.DELETE_GROUPS:
+        return list(removal.groups_names)
+    rows = [(topic.name, row.partition_index) for topic in removal.topics for row in topic.partitions]
+    return [OffsetKey(removal.group_id, TopicPartition(*row)) for row in rows]
 
 
 def _has_all_fields(heartbeat: Struct) -> bool:

@@ -3,7 +3,8 @@
 `GroupLog` replays these for the simulator. The invariants are "a coordinator of groups holds what its log says", when
 nothing is on its way: whenever one has loaded or records were committed, and now and then; "a coordinator of groups
 acts on what is committed": its log's end when it began to load is below its high watermark when it is active; "an
-offset is removed when it has expired, was deleted or lost its topic"; those of the records (`group_log`) and of answers
+offset is removed when it has expired, was deleted or lost its topic"; "an offset of a subscribed topic stays"; "a
+target assignment has the partitions of subscribed topics"; those of the records (`group_log`) and of answers
 (`group_answers`).
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import UUID
 
 from .....broker.groups.group_config import OFFSETS_TOPIC
@@ -28,6 +30,7 @@ from ..transactions.leader_log import batches_of
 from .group_answers import GroupAnswers
 from .group_log import GroupLog, Removal
 from .group_memory import difference
+from .target_assignments import why_wrong
 
 _LOOKS_AGAIN = 20
 """After so many events of its node its replicas are looked up again, though it knows of no other metadata."""
@@ -68,9 +71,11 @@ class GroupChecker:
         self._logs: dict[object, GroupLog] = {}
         self._shards: dict[tuple[int, int], _SeenShard] = {}
         self._hosted: dict[int, _HostedPartitions] = {}
+        self._names: dict[UUID, str] = {}
+        """The names of all topics that a broker ever knew."""
         self._topic_ids: dict[str, UUID | None] = {}
         """Of topics with offsets, the ids that were known when they were committed first; None if none was."""
-        self.answers = GroupAnswers(self._logs, self._may_be_another)
+        self.answers = GroupAnswers(self._logs, self._may_be_another, self._leader_epoch)
 
     def forget(self, node_id: int) -> None:
         """The broker's process has ended."""
@@ -99,12 +104,19 @@ class GroupChecker:
                     self._check_shard(node_id, replica, shard, log)
         if self.answers.answered:
             if self._knows_all():
-                self.answers.check()
+                idle = [
+                    (replica.topic_id, replica.topic_partition.partition)
+                    for replica, _, log in hosted.replicas
+                    if replica.log_end_offset == replica.high_watermark == log.end_offset
+                ]
+                self.answers.check(self._led_by(node_id), idle)
             else:
                 self.answers.forget()
 
     def _look_again(self, manager: ReplicaManager, image: MetadataImage, hosted: _HostedPartitions) -> None:
         """Find the partitions of the topic that the broker hosts now, and begin their logs."""
+        if image.offset != hosted.image_offset:
+            self._names |= {topic_id: one.name for topic_id, one in image.topics_by_id.items()}
         hosted.image_offset, hosted.events, hosted.replicas = image.offset, 0, []
         topic = image.topics_by_name.get(OFFSETS_TOPIC)
         for index in () if topic is None else topic.partitions:
@@ -123,6 +135,18 @@ class GroupChecker:
         for node in self._nodes():
             self.after_event(node.config.node_id, node)
 
+    def _leader_epoch(self, partition: Any) -> int:
+        return self._partitions.leader_epoch(partition)
+
+    def _led_by(self, node_id: int) -> dict[object, int]:
+        """The partitions that a node has loaded, with their leader epochs."""
+        shards = {index: seen.shard for (node, index), seen in self._shards.items() if node == node_id}
+        return {
+            key: shards[key[1]].leader_epoch
+            for key in self._logs
+            if isinstance(key, tuple) and key[1] in shards and not shards[key[1]].is_loading
+        }
+
     def _knows_all(self) -> bool:
         """Whether all that is committed was read; not so after a disk has failed, until another replica has it."""
         committed = self._partitions.committed
@@ -136,10 +160,22 @@ class GroupChecker:
             if header.next_offset > log.end_offset:
                 for removal in log.feed(header, iter_records(batch)):
                     self._check_removal(removal)
+                for group_id in log.targeted:
+                    self._check_target(log, group_id)
         for topic in log.topics:
             if topic not in self._topic_ids:
                 ids = [one.topic_id for one in self._known(topic) if one is not None]
                 self._topic_ids[topic] = ids[0] if ids else None
+
+    def _check_target(self, log: GroupLog, group_id: str) -> None:
+        """Check a target assignment. Those of a group that was a classic one may be what its leader has assigned."""
+        group = log.consumer[group_id]
+        if group.group is None or group.group.epoch != group.target_epoch or group_id in log.generations:
+            return
+        why = why_wrong(group, self._names)
+        if why is not None:
+            detail = f"{group_id} in epoch {group.target_epoch}: {why}"
+            raise InvariantBroken("a target assignment has the partitions of subscribed topics", detail)
 
     # ---------------------------------------------------------------- shards
 
@@ -178,7 +214,13 @@ class GroupChecker:
         (group_id, (topic, partition)), removed = removal.key, removal.removed
         is_old = removal.timestamp_ms - removed.commit_timestamp_ms >= self._retention_ms
         has_expired = is_old or 0 <= removed.expire_timestamp_ms <= removal.timestamp_ms
-        if has_expired or group_id in self.answers.removals_asked or self._may_be_another(topic):
+        if self._may_be_another(topic):
+            return
+        if removal.is_subscribed:
+            detail = f"{group_id} {topic}-{partition}: {removed.offset} was removed"
+            raise InvariantBroken("an offset of a subscribed topic stays", detail)
+        asked = self.answers.removals_asked
+        if has_expired or group_id in asked or removal.key in asked:
             return
         age_ms = removal.timestamp_ms - removed.commit_timestamp_ms
         detail = f"{group_id} {topic}-{partition}: {removed.offset}, {age_ms} ms after its commit"

@@ -5,7 +5,8 @@ transactions, whenever these were committed. Group records are kept by key, the 
 Nothing is forgotten of what was written: answers to clients are compared with it.
 
 The invariants of the records themselves, checked after each batch, are "generations of a group do not fall", "no
-partition is in two assignments", "no member is ahead of its group" and "a group with members is not removed".
+partition is in two assignments", "no member is ahead of its group", "a group with members is not removed" and "an epoch
+of a group begins with a change".
 """
 
 from __future__ import annotations
@@ -63,6 +64,8 @@ class Removal(NamedTuple):
     key: OffsetKey
     removed: OffsetAndMetadata
     timestamp_ms: int
+    is_subscribed: bool = False
+    """Whether a member of a consumer group subscribes to the topic by its name."""
 
 
 @dataclass(slots=True)
@@ -99,10 +102,16 @@ class GroupLog:
         """All records of classic groups, with their positions; None for a tombstone."""
         self.assignments: dict[tuple[str, str], list[tuple[int, CurrentAssignmentValue | None]]] = {}
         """All current assignments by group and member, with their positions; None for a tombstone."""
+        self.epochs: dict[str, list[tuple[int, EpochValue | None]]] = {}
+        """All records of group epochs, with their positions; None for a tombstone."""
         self.topics: dict[str, None] = {}
         """The topics with offsets."""
         self._newest: dict[OffsetKey, int] = {}
         """The position of the record in force."""
+        self.targeted: dict[str, None] = {}
+        """The groups of which the last batch has a new target assignment."""
+        self._subscribed: dict[str, None] = {}
+        """The groups of which the present batch changes who subscribes to what."""
         self._living: dict[str, tuple[int, bool]] = {}
         """Of each group that exists: its generation or epoch, and whether it has members."""
 
@@ -113,6 +122,8 @@ class GroupLog:
         producer_id = header.producer_id if header.is_transactional else -1
         removals: list[Removal] = []
         groups: dict[str, None] = {}
+        self._subscribed.clear()
+        self.targeted.clear()
         for record in records:
             if header.is_control:
                 kind = control_record_type(record.key)
@@ -156,7 +167,9 @@ class GroupLog:
         removed = self.committed(key)
         if written.value is None:
             if removed is not None:
-                removals.append(Removal(key, removed, timestamp_ms))
+                members = self.consumer.get(key.group_id, ConsumerRecords()).members.values()
+                is_subscribed = any(key.topic_partition.topic in one.topic_names for one in members)
+                removals.append(Removal(key, removed, timestamp_ms, is_subscribed))
             for producer_id in [one for one, commits in self.pending.items() if key in commits]:
                 del self.pending[producer_id][key]
         self._newest[key] = written.position
@@ -171,17 +184,32 @@ class GroupLog:
     def _replay_consumer(self, key: ConsumerGroupKey, value: bytes | None, position: int) -> None:
         group = self.consumer.setdefault(key.group_id, ConsumerRecords())
         if key.kind is RecordType.GROUP:
-            group.group = None if value is None else decode_epoch(value)
+            epoch = None if value is None else decode_epoch(value)
+            self.epochs.setdefault(key.group_id, []).append((position, epoch))
+            self._replay_epoch(key.group_id, group, epoch)
         elif key.kind is RecordType.TARGET:
             group.target_epoch = 0 if value is None else decode_epoch(value).epoch
+            self.targeted[key.group_id] = None
         elif key.kind is RecordType.MEMBER:
-            _put(group.members, key.member_id, None if value is None else decode_member_metadata(value))
+            member = None if value is None else decode_member_metadata(value)
+            if _subscription(member) != _subscription(group.members.get(key.member_id)):
+                self._subscribed[key.group_id] = None
+            _put(group.members, key.member_id, member)
         elif key.kind is RecordType.TARGET_MEMBER:
             _put(group.target, key.member_id, None if value is None else decode_target(value))
         elif key.kind is RecordType.CURRENT_MEMBER:
             current = None if value is None else decode_current(value)
             _put(group.current, key.member_id, current)
             self.assignments.setdefault((key.group_id, key.member_id), []).append((position, current))
+
+    def _replay_epoch(self, group_id: str, group: ConsumerRecords, value: EpochValue | None) -> None:
+        """A new group epoch follows a change of the members or of their topics, in the same batch."""
+        before, group.group = group.group, value
+        if before is None or value is None or value.epoch <= before.epoch:
+            return
+        if group_id not in self._subscribed and value.metadata_hash == before.metadata_hash:
+            detail = f"{self._name}: {group_id} from {before.epoch} to {value.epoch}"
+            raise InvariantBroken("an epoch of a group begins with a change", detail)
 
     # ---------------------------------------------------------------- what is committed
 
@@ -243,6 +271,14 @@ class GroupLog:
         """The groups of which there are records."""
         return self._living
 
+    def knows(self, group_id: str) -> bool:
+        """Whether there are or were records of the group."""
+        return group_id in self.generations or group_id in self.consumer
+
+    def incarnation(self, group_id: str) -> int:
+        """How often a group of this id was removed or has become a consumer group."""
+        return sum(group is None for _, group in self.generations.get(group_id, ()))
+
     # ---------------------------------------------------------------- invariants of the records
 
     def _check(self, group_id: str) -> None:
@@ -277,8 +313,18 @@ class GroupLog:
                     raise InvariantBroken("no partition is in two assignments", detail)
 
 
+def in_force_since(written: list[tuple[int, V]], end_offset: int) -> list[V]:
+    """The last value before a position, if there is one, and all that follow."""
+    before = [value for position, value in written if position < end_offset][-1:]
+    return before + [value for position, value in written if position >= end_offset]
+
+
 def _last_before(written: list[tuple[int, V]], position: int) -> tuple[int, V] | None:
     return next((one for one in reversed(written) if one[0] < position), None)
+
+
+def _subscription(member: MemberMetadataValue | None) -> object:
+    return None if member is None else (member.topic_names, member.topic_regex, member.assignor)
 
 
 def _put(values: dict[str, V], key: str, value: V | None) -> None:

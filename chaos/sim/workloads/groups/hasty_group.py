@@ -11,17 +11,20 @@ one has changed is not committed.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 from .....cluster.client.client_errors import ClientError
 from .....cluster.client.cluster_client import NO_ANSWER
 from .....wire.api_keys import ApiKey
 from .....wire.codec import Struct
 from .....wire.errors import ErrorCode
+from .....wire.types import by_topic
 from ..clients import ClientContext, TopicClient, find_coordinator
 
-_GROUP = "hasty"
-_PROTOCOL = {"protocol_type": "hasty", "protocol_name": "any"}
+GROUP = "hasty"
+_PROTOCOL_TYPE = "hasty"
 _MEMBERS = 4
 _WAITS_S = (0.1, 0.3, 1.0)
 _PAUSE_S = 0.03
@@ -41,8 +44,13 @@ class HastyGroup:
     def __init__(self, context: ClientContext) -> None:
         self.context = context
         self.stopping = False
-        self._kind = context.rng.choice((_ClassicMember, _ConsumerMember))
+        self.kind = context.rng.choice(self.kinds())
         self._left = _MEMBERS
+        self.members = [self.kind(self, f"{self.name} {n}") for n in range(_MEMBERS)]
+
+    def kinds(self) -> tuple[type[HastyMember], ...]:
+        """The members of the two protocols, of which each run draws one."""
+        return HastyClassicMember, HastyConsumerMember
 
     def stop(self) -> None:
         """See `Workload`."""
@@ -57,9 +65,9 @@ class HastyGroup:
 
     async def run(self) -> None:
         """See `Workload`."""
-        await asyncio.gather(*(self._act(self._kind(self, f"{self.name} {n}")) for n in range(_MEMBERS)))
+        await asyncio.gather(*(self._act(member) for member in self.members))
 
-    async def _act(self, member: _Member) -> None:
+    async def _act(self, member: HastyMember) -> None:
         await member.client.until_known()
         while not self.stopping:
             try:
@@ -70,7 +78,7 @@ class HastyGroup:
         self._left -= 1
 
 
-class _Member:
+class HastyMember:
     """One member; it has a new id each time that it has left. `_generation` is its generation or epoch."""
 
     def __init__(self, group: HastyGroup, name: str) -> None:
@@ -80,7 +88,8 @@ class _Member:
         self._generation = -1
         self._coordinator: tuple[str, int] | None = None
         self._must_leave = False
-        self._owned: tuple[int, ...] = ()
+        self._owned: tuple[tuple[UUID, int], ...] = ()
+        self._waits_s: Sequence[float] = _WAITS_S
 
     async def act(self) -> None:
         """One step: leave, stay, or join and get an assignment. Raises `ClientError` or one of `NO_ANSWER`."""
@@ -104,27 +113,26 @@ class _Member:
         self._id, self._generation, self._must_leave = "", -1, False
 
     async def _ask(self, api: ApiKey, version: int, fields: dict[str, Any]) -> Struct:
-        cluster = self.client.cluster
+        at = await self._find()
+        return await self.client.cluster.request_at(at, api, version, {"group_id": GROUP, **fields})
+
+    async def _find(self) -> tuple[str, int]:
         if self._coordinator is None:
-            row = await find_coordinator(cluster, _GROUP)
+            row = await find_coordinator(self.client.cluster, GROUP)
             self._coordinator = row.host, row.port
-        return await cluster.request_at(self._coordinator, api, version, {"group_id": _GROUP, **fields})
+        return self._coordinator
 
 
-class _ConsumerMember(_Member):
+class HastyConsumerMember(HastyMember):
     """A member by ConsumerGroupHeartbeat, which gives up whatever it is told to at once."""
 
     async def act(self) -> None:
-        """See `_Member`."""
-        self.client.cluster.timeout_s = self._rng.choice(_WAITS_S)
+        """See `HastyMember`."""
+        self.client.cluster.timeout_s = self._rng.choice(self._waits_s)
         if not self._id:
             self._id = f"{self.client.cluster.client_id} {self._rng.getrandbits(32):08x}"
         epoch = -1 if self._must_leave else max(self._generation, 0)
-        joining = {"rebalance_timeout": _REBALANCE_TIMEOUT_MS, "subscribed_topic_names": [self.client.topic]}
-        staying = {"rebalance_timeout": -1, "subscribed_topic_names": None}
-        owned = [{"topic_id": self.client.topic_id, "partitions": list(self._owned)}] if self._owned else []
-        fields = {"member_id": self._id, "member_epoch": epoch, "topic_partitions": owned if epoch else []}
-        answer = await self._ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, {**fields, **(staying if epoch else joining)})
+        answer = await self._heartbeat(epoch, has_all_fields=not epoch)
         self._on_code(answer.error_code)
         if answer.error_code:
             return
@@ -133,16 +141,31 @@ class _ConsumerMember(_Member):
             return
         self._generation = answer.member_epoch
         if answer.assignment is not None:
-            self._owned = tuple(index for row in answer.assignment.topic_partitions for index in row.partitions)
+            self._owned = partitions_of(answer)
         self._must_leave = self._rng.random() > _STAYS_PROBABILITY
 
+    async def _heartbeat(self, epoch: int, *, has_all_fields: bool) -> Struct:
+        subscription = (
+            {"rebalance_timeout": _REBALANCE_TIMEOUT_MS, **self._subscription()}
+            if has_all_fields
+            else {"rebalance_timeout": -1, "subscribed_topic_names": None}
+        )
+        owned = [{"topic_id": one, "partitions": indexes} for one, indexes in by_topic(self._owned).items()]
+        fields = {"member_id": self._id, "member_epoch": epoch, "topic_partitions": owned if epoch else []}
+        return await self._ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, {**fields, **subscription})
 
-class _ClassicMember(_Member):
+    def _subscription(self) -> dict[str, Any]:
+        return {"subscribed_topic_names": [self.client.topic]}
+
+
+class HastyClassicMember(HastyMember):
     """A member by JoinGroup, SyncGroup, Heartbeat and LeaveGroup."""
 
+    _protocol = ""
+
     async def act(self) -> None:
-        """See `_Member`."""
-        self.client.cluster.timeout_s = self._rng.choice(_WAITS_S)
+        """See `HastyMember`."""
+        self.client.cluster.timeout_s = self._rng.choice(self._waits_s)
         if self._must_leave and self._id:
             await self._ask(ApiKey.LEAVE_GROUP, 5, {"members": [{"member_id": self._id}]})
             self._forget()
@@ -154,13 +177,10 @@ class _ClassicMember(_Member):
             await self._join()
 
     async def _join(self) -> None:
-        times = {"session_timeout": _SESSION_MS, "rebalance_timeout": _REBALANCE_TIMEOUT_MS}
-        protocols = [{"name": _PROTOCOL["protocol_name"], "metadata": b""}]
-        what = {"protocol_type": _PROTOCOL["protocol_type"], "protocols": protocols}
-        joined = await self._ask(ApiKey.JOIN_GROUP, 9, {"member_id": self._id, **times, **what})
+        joined = await self._ask_to_join()
         if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self._id = joined.member_id
-            joined = await self._ask(ApiKey.JOIN_GROUP, 9, {"member_id": self._id, **times, **what})
+            joined = await self._ask_to_join()
         if joined.error_code:
             self._on_code(joined.error_code)
             return
@@ -170,8 +190,27 @@ class _ClassicMember(_Member):
             {"member_id": one.member_id, "assignment": f"{joined.generation_id} {one.member_id} {number}".encode()}
             for one in joined.members
         ]
-        fields = {"generation_id": joined.generation_id, "member_id": self._id, "assignments": assignments}
-        synced = await self._ask(ApiKey.SYNC_GROUP, 5, {**fields, **_PROTOCOL})
+        self._protocol = joined.protocol_name
+        synced = await self._ask_for_assignment(joined.generation_id, assignments)
         self._on_code(synced.error_code)
         if not synced.error_code:
             self._generation = joined.generation_id
+
+    async def _ask_to_join(self) -> Struct:
+        times = {"session_timeout": _SESSION_MS, "rebalance_timeout": _REBALANCE_TIMEOUT_MS}
+        what = {"protocol_type": _PROTOCOL_TYPE, "protocols": self._protocols()}
+        return await self._ask(ApiKey.JOIN_GROUP, 9, {"member_id": self._id, **times, **what})
+
+    def _protocols(self) -> list[dict[str, Any]]:
+        return [{"name": "any", "metadata": b""}]
+
+    async def _ask_for_assignment(self, generation: int, assignments: Sequence[Mapping[str, Any]]) -> Struct:
+        fields = {"generation_id": generation, "member_id": self._id, "assignments": assignments}
+        what = {"protocol_type": _PROTOCOL_TYPE, "protocol_name": self._protocol}
+        return await self._ask(ApiKey.SYNC_GROUP, 5, {**fields, **what})
+
+
+def partitions_of(heartbeat: Struct) -> tuple[tuple[UUID, int], ...]:
+    """The partitions that the answer to a heartbeat assigns; none where it has no assignment."""
+    rows = () if heartbeat.assignment is None else heartbeat.assignment.topic_partitions
+    return tuple((row.topic_id, index) for row in rows for index in row.partitions)

@@ -23,6 +23,11 @@ STALE = "a stable offset is not older than its request"
 UNCOMMITTED = "no offset is answered that was not committed"
 UNSTABLE = "no stable offset is answered while a transaction may change it"
 OTHER_PLAN = "an assignment is what its leader has sent"
+FORMER = "a request of a former epoch is refused"
+REPEATED = "a repeated request has the answer of the first"
+GONE = "what was deleted is gone"
+KNOWN = "a group of the log is known"
+DESCRIBED = "a group is described as its log says"
 OLD_EPOCH = "who commits is in the present epoch"
 
 
@@ -55,7 +60,7 @@ class Client:
         """Answer a request, which is judged at once. Raises `InvariantBroken`."""
         parts = response_frame(api, version, number, encode_response(api, version, fields))
         self._back.on_sent(b"".join(bytes(part) for part in parts))
-        self.answers.check()
+        self.answers.check({0: 0}, [0])
 
     def commit(self, offset: int, member_id: str = "", epoch: int = -1) -> int:
         who = {"group_id": GROUP, "generation_id_or_member_epoch": epoch, "member_id": member_id}
@@ -80,6 +85,20 @@ class Client:
 
     def synced(self, number: int, assignment: bytes, code: int = 0) -> None:
         self.answer(number, ApiKey.SYNC_GROUP, 5, {"error_code": code, "assignment": assignment})
+
+    def join(self, member_id: str, *protocols: tuple[str, bytes]) -> int:
+        rows = [{"name": name, "metadata": metadata} for name, metadata in protocols]
+        fields = {"group_id": GROUP, "member_id": member_id, "protocol_type": "consumer", "protocols": rows}
+        return self.ask(ApiKey.JOIN_GROUP, 9, {**fields, "session_timeout": 9, "rebalance_timeout": 9})
+
+    def joined(self, number: int, generation: int, protocol: str, members: dict[str, bytes]) -> None:
+        rows = [{"member_id": one, "metadata": metadata} for one, metadata in members.items()]
+        fields = {"generation_id": generation, "protocol_type": "consumer", "protocol_name": protocol}
+        self.answer(number, ApiKey.JOIN_GROUP, 9, {**fields, "leader": "a", "member_id": "a", "members": rows})
+
+    def live(self, member_id: str, generation: int, code: int = 0) -> None:
+        fields = {"group_id": GROUP, "member_id": member_id, "generation_id": generation}
+        self.answer(self.ask(ApiKey.HEARTBEAT, 4, fields), ApiKey.HEARTBEAT, 4, {"error_code": code})
 
     def beat(self, member_id: str, epoch: int, **fields: Any) -> int:
         who = {"group_id": GROUP, "member_id": member_id, "member_epoch": epoch}
@@ -216,7 +235,7 @@ def test_a_heartbeat_tells_of_a_committed_epoch_and_assignment() -> None:
     client = Client()
     client.topic.append(*epochs(4), *member("a", 4, (0, 2)))
     client.told(client.beat("a", 4), 4, None)
-    client.told(client.beat("a", 3), 4, (0, 2))
+    client.told(client.beat("a", 4), 4, (0, 2))
     with pytest.raises(InvariantBroken, match=NOT_COMMITTED):
         client.told(client.beat("a", 4), 5, None)
     with pytest.raises(InvariantBroken, match=NOT_COMMITTED):
@@ -243,6 +262,125 @@ def test_a_member_has_left_when_that_is_answered() -> None:
     client.told(number, -1, None)
     with pytest.raises(InvariantBroken, match=NOT_COMMITTED):
         client.told(client.beat("a", -1), -1, None)
+
+
+def test_a_heartbeat_of_a_former_generation() -> None:
+    client = Client()
+    client.topic.append(classic(4, {"a": b""}))
+    client.live("a", 4)
+    client.live("a", 3, code=22)
+    for member_id, generation in (("a", 3), ("b", 4)):
+        with pytest.raises(InvariantBroken, match=FORMER):
+            client.live(member_id, generation)
+    client.topic.append(classic(5, {}))
+    client.topic.append(classic_group_record(GROUP, None))
+    client.live("a", 1)
+
+
+def test_a_generation_has_begun_when_a_member_is_told_of_it() -> None:
+    client = Client()
+    client.topic.append(classic(4, {"a": b""}))
+    client.joined(client.join("a", ("range", b"")), 5, "range", {})
+    with pytest.raises(InvariantBroken, match=FORMER):
+        client.live("a", 4)
+
+
+def test_a_heartbeat_of_a_former_epoch() -> None:
+    """Who has not got its new epoch may say so with the one before, if it reads no more than is assigned to it."""
+    client = Client()
+    client.topic.append(*epochs(3), *member("a", 3, (0, 2)))
+    client.topic.append(*epochs(4), *member("a", 4, (0, 2)))
+    more = [{"topic_id": TOPIC_ID, "partitions": [0, 1]}]
+    asked: tuple[dict[str, Any], ...] = ({"topic_partitions": more}, {}, {"topic_partitions": []})
+    for fields in asked:
+        with pytest.raises(InvariantBroken, match=FORMER):  # its previous epoch is 4, too
+            client.told(client.beat("a", 3, **fields), 4, (0, 2))
+
+
+def test_a_generation_has_one_protocol_and_its_members_one_assignment() -> None:
+    client = Client()
+    client.topic.append(classic(4, {"a": b"0"}))
+    both = ("range", b"r"), ("sticky", b"s")
+    client.joined(client.join("a", *both), 4, "range", {"a": b"r"})
+    with pytest.raises(InvariantBroken, match=REPEATED):
+        client.joined(client.join("a", *both), 4, "sticky", {})
+    client.sync("a", 4, {"a": b"0"})
+    client.synced(client.sync("a", 4, {"a": b"1"}), b"0")
+    client.topic.append(classic(4, {"a": b"1"}))
+    with pytest.raises(InvariantBroken, match=REPEATED):
+        client.synced(client.sync("a", 4, {}), b"1")
+
+
+def test_the_protocol_that_most_members_want_of_those_that_all_have() -> None:
+    client = Client()
+    client.topic.append(classic(4, {"a": b"0"}))
+    number = client.join("a", ("x", b"ax"), ("y", b"ay"))
+    client.join("b", ("y", b"by"), ("x", b"bx"))
+    client.join("c", ("z", b"cz"), ("y", b"cy"), ("x", b"cx"))
+    client.joined(number, 5, "y", {"a": b"ay", "b": b"by", "c": b"cy"})
+    with pytest.raises(InvariantBroken, match="the protocol of a generation has the most votes"):
+        client.joined(client.join("a", ("x", b"ax"), ("y", b"ay")), 6, "x", {"a": b"ax", "b": b"bx", "c": b"cx"})
+    with pytest.raises(InvariantBroken, match="a leader is told what its members have sent"):
+        client.joined(client.join("a", ("x", b"ax")), 7, "x", {"a": b"ax", "b": b"by"})
+
+
+def _deleted(client: Client, code: int = 0) -> None:
+    number = client.ask(ApiKey.DELETE_GROUPS, 2, {"groups_names": [GROUP]})
+    client.answer(number, ApiKey.DELETE_GROUPS, 2, {"results": [{"group_id": GROUP, "error_code": code}]})
+
+
+def test_a_deleted_group_is_gone_with_its_offsets() -> None:
+    client = Client()
+    client.topic.append(classic(4, {}))
+    client.topic.commit(5)
+    with pytest.raises(InvariantBroken, match=GONE):
+        _deleted(client)
+    with pytest.raises(InvariantBroken, match=KNOWN):
+        _deleted(client, code=69)
+    client.topic.append(classic_group_record(GROUP, None))
+    with pytest.raises(InvariantBroken, match=GONE):
+        _deleted(client)
+    client.topic.commit(None)
+    _deleted(client)
+    _deleted(client, code=69)
+
+
+def test_a_deleted_offset_is_gone() -> None:
+    client = Client()
+    client.topic.commit(5)
+    asked = {"group_id": GROUP, "topics": [{"name": KEY.topic_partition.topic, "partitions": [{"partition_index": 0}]}]}
+    answer = {"error_code": 0, "topics": _topics(error_code=0)}
+    with pytest.raises(InvariantBroken, match=GONE):
+        client.answer(client.ask(ApiKey.OFFSET_DELETE, 0, asked), ApiKey.OFFSET_DELETE, 0, answer)
+    number = client.ask(ApiKey.OFFSET_DELETE, 0, asked)
+    client.topic.commit(None)
+    client.topic.commit(6)
+    client.answer(number, ApiKey.OFFSET_DELETE, 0, answer)
+
+
+def test_a_classic_group_is_described_as_it_was_written() -> None:
+    client = Client()
+    client.topic.append(classic(4, {"a": b"0"}))
+    group = {"group_id": GROUP, "group_state": "Stable", "protocol_type": "consumer", "protocol_data": "range"}
+    for assignment in (b"0", b"1"):
+        members = [{"member_id": "a", "client_id": "c", "client_host": "/h", "member_assignment": assignment}]
+        rows = [{**group, "members": [{**one, "member_metadata": b""} for one in members]}]
+        number = client.ask(ApiKey.DESCRIBE_GROUPS, 6, {"groups": [GROUP]})
+        if assignment == b"0":
+            client.answer(number, ApiKey.DESCRIBE_GROUPS, 6, {"groups": rows})
+            continue
+        with pytest.raises(InvariantBroken, match=DESCRIBED):
+            client.answer(number, ApiKey.DESCRIBE_GROUPS, 6, {"groups": rows})
+
+
+def test_a_group_of_the_log_is_listed() -> None:
+    client = Client()
+    client.topic.commit(5)
+    number = client.ask(ApiKey.LIST_GROUPS, 5, {})
+    row = {"group_id": GROUP, "protocol_type": "", "group_state": "Empty", "group_type": "classic"}
+    client.answer(number, ApiKey.LIST_GROUPS, 5, {"groups": [row]})
+    with pytest.raises(InvariantBroken, match=KNOWN):
+        client.answer(client.ask(ApiKey.LIST_GROUPS, 5, {}), ApiKey.LIST_GROUPS, 5, {"groups": []})
 
 
 def test_answers_of_an_event_that_was_interrupted_are_not_judged() -> None:

@@ -5,10 +5,18 @@ from __future__ import annotations
 import random
 
 import pytest
-from support.chaos.offsets_topic import GROUP, KEY, OffsetsTopic, classic, epochs, member
+from support.chaos.offsets_topic import GROUP, KEY, TOPIC_ID, OffsetsTopic, classic, epochs, member
 
-from raftwerk.broker.groups.records.consumer_group_records import group_tombstones, member_tombstones
+from raftwerk.broker.groups.records.consumer_group_records import (
+    ConsumerGroupKey,
+    EpochValue,
+    RecordType,
+    epoch_record,
+    group_tombstones,
+    member_tombstones,
+)
 from raftwerk.broker.groups.records.offset_and_classic_records import OffsetAndMetadata, classic_group_record
+from raftwerk.chaos.sim.invariants.groups.target_assignments import why_wrong
 from raftwerk.chaos.sim.invariants.invariant_broken import InvariantBroken
 
 AHEAD = "no member is ahead of its group"
@@ -188,3 +196,29 @@ def test_the_records_before_a_commit_say_who_may_commit() -> None:
     assert (why("a", 4), why("a", 5)) == ("its epoch is 5", None)
     topic.append(*member_tombstones(GROUP, "a"), *epochs(6))
     assert why("a", 5) == "it has left"
+
+
+def test_an_epoch_of_a_group_needs_a_change() -> None:
+    topic = OffsetsTopic()
+    topic.append(*epochs(4), *member("a", 4, (0,)))
+    topic.append(epoch_record(ConsumerGroupKey(RecordType.GROUP, GROUP), EpochValue(5, 5)))
+    with pytest.raises(InvariantBroken, match="an epoch of a group begins with a change"):
+        topic.append(epoch_record(ConsumerGroupKey(RecordType.GROUP, GROUP), EpochValue(6, 5)))
+
+
+def test_a_target_assignment_has_all_partitions_of_subscribed_topics() -> None:
+    topic = OffsetsTopic()
+    topic.append(*epochs(4), *member("a", 4, (0, 1)))
+    group = topic.log.consumer[GROUP]
+    assert list(topic.log.targeted) == [GROUP]
+    assert why_wrong(group, {TOPIC_ID: "t"}) is None
+    assert "which subscribes to" in str(why_wrong(group, {TOPIC_ID: "other"}))
+    group.target["a"] = ((TOPIC_ID, 0), (TOPIC_ID, 2))
+    assert why_wrong(group, {TOPIC_ID: "t"}) == "of t there are [0, 2]"
+
+
+def test_an_offset_of_a_topic_that_a_member_subscribes_to() -> None:
+    topic = OffsetsTopic()
+    topic.commit(5)
+    topic.append(*epochs(4), *member("a", 4, (0,)))
+    assert [one.is_subscribed for one in topic.commit(None)] == [True]
