@@ -40,7 +40,7 @@ from .segment.segment import Segment, TimestampOffset
 from .segment.segment_replacement import StagedRenames
 from .segment.transaction_index import AbortedTransaction
 from .state.leader_epoch_cache import LeaderEpochCache
-from .state.producer_state import ProducerStateManager, read_marker
+from .state.producer_state import BatchMetadata, ProducerStateManager, read_marker
 from .state.transaction_verification import VerificationGuard
 from .validation import (
     count_offsets,
@@ -247,12 +247,17 @@ class PartitionLog:
             if header.producer_id >= 0 and not header.is_control:
                 duplicate = self.producers.check(header, staged, guard)
                 if duplicate is not None:
-                    is_log_append_time = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
-                    return AppendInfo.of_duplicate(duplicate, is_log_append_time)
+                    return AppendInfo.of_duplicate(duplicate, self._has_append_time(duplicate))
         if internal:
             self._check_markers(batches, headers, transaction_version)
         invariant(leader_epoch >= self.epoch_cache.latest, "a leader appends in no epoch older than its log's")
         return self._append(batches, headers)
+
+    def _has_append_time(self, batch: BatchMetadata) -> bool:
+        """Whether a batch in the log has its append's time. The topic may have had another timestamp type then."""
+        header = self._local.batch_of(batch.first_offset, batch.last_offset)
+        kind = self.config.message_timestamp_type if header is None else header.timestamp_type
+        return kind is TimestampType.LOG_APPEND_TIME
 
     def _check_markers(self, batches: memoryview, headers: list[BatchHeader], transaction_version: int) -> None:
         position = 0
