@@ -15,6 +15,7 @@ from .faults.fault import FaultKind
 from .group_scenarios import GROUP_SCENARIOS
 from .rare_scenarios import METADATA_SNAPSHOTS, RARE_SCENARIOS
 from .scenario import Scenario
+from .topic_scenarios import TOPIC_SCENARIOS
 from .workloads.access.login_settings import SETTINGS as LOGIN_SETTINGS
 from .workloads.compacted_topic import SETTINGS as KEYS_SETTINGS
 from .workloads.deletion.deleted_records import SETTINGS as TRIM_SETTINGS
@@ -587,5 +588,6 @@ SCENARIOS = {
         *RARE_SCENARIOS,
         *COMBINED_SCENARIOS,
         *GROUP_SCENARIOS,
+        *TOPIC_SCENARIOS,
     )
 }

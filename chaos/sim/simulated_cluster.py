@@ -40,6 +40,7 @@ from .invariants.groups.group_checker import GroupChecker
 from .invariants.invariant_broken import InvariantBroken
 from .invariants.partition_invariants import PartitionChecker, PartitionKey
 from .invariants.quorum_invariants import QuorumChecker, log_of
+from .invariants.settings.topic_settings_checker import TopicSettingsChecker
 from .invariants.steps.partition_steps import PartitionStepChecker
 from .invariants.steps.quorum_steps import QuorumStepChecker
 from .invariants.steps.replica_steps import ReplicaStepChecker
@@ -117,6 +118,7 @@ class SimulatedCluster:
         self._recovery_points, self._compacted = RecoveryPointChecker(), CompactedLogs()
         self._recovered_logs, self._noted_gaps = RecoveryChecker(), NotedGapsChecker()
         self.groups = self._group_checker()
+        self.topic_settings = TopicSettingsChecker(lambda: world.now_s)
         self.replica_steps = ReplicaStepChecker(self.partitions.has_bit_rot)
         partition_steps = PartitionStepChecker(self.replica_steps.on_partition_change, self._min_isr)
         self.quorum_steps = QuorumStepChecker(partition_steps.on_committed)
@@ -493,6 +495,7 @@ class SimulatedCluster:
         self.partitions.after_event(node_id, changed)
         if node_id in self._watched:
             self._check_derived(node_id, self.nodes[node_id])
+            self._check_topic_settings(node_id, self.nodes[node_id])
             self.groups.after_event(node_id, self.nodes[node_id])
         node = self.nodes.get(node_id)
         if node is not None and node.log_manager is not None:
@@ -522,6 +525,12 @@ class SimulatedCluster:
             self._producer_ids.after_event(node_id, node.broker.producer_ids)
             if node.broker.transactions is not None:
                 self.transactions.after_coordinator(node_id, node.broker.transactions, self.partitions.leader_logs)
+
+    def _check_topic_settings(self, node_id: int, node: Node) -> None:
+        manager, loader = node.replica_manager, node.loader
+        if self.topic_settings.topics and manager is not None and loader is not None:
+            wall_ms = self.world.hosts[_host_name(node_id)].clock.wall_ms
+            self.topic_settings.after_event(node_id, manager, loader.image, wall_ms)
 
     def _check_logs(self, node_id: int, logs: LogManager) -> None:
         """Check what a node has done with the files of its logs."""

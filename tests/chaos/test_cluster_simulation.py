@@ -118,6 +118,8 @@ SEEDS = {
     "removed-markers": 3,
     "static-members": 5,
     "slow-assignments": 5,
+    "stamped-topics": 5,
+    "kept-keys": 5,
 }
 """How many seeds of each scenario; more of those that are cheap."""
 CHUNKS = [(name, first) for name, count in SEEDS.items() for first in range(0, count, CHUNK)]

@@ -96,6 +96,18 @@ CHECKED_IN_EVERY_RUN: Mapping[str, tuple[str, ...]] = {
         "generations of a group do not fall",
         "a group with members is not removed",
     ),
+    "topics whose own settings change, where there are some": (
+        "a batch has the time of its append, or its records' own",
+        "a batch is stored with the codec in force",
+        "a producer is told the time that is stored",
+        "a record is stored as it was sent",
+        "compaction removes what is superseded and old enough",
+        "a tombstone stays for delete.retention.ms",
+        "compaction leaves records as they were",
+        "a log begins later only where its policy deletes",
+        "a copy of a log lacks only what was removed",
+        "a time finds the first record that is not older",
+    ),
     "clients": (
         "an acked record is committed",
         "only committed batches are consumed",

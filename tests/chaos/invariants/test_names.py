@@ -44,6 +44,12 @@ MODULES = {
         "transactions/transaction_checker",
     ),
     "groups and committed offsets": ("groups/group_answers", "groups/group_checker", "groups/group_log"),
+    "topics whose own settings change, where there are some": (
+        "settings/log_losses",
+        "settings/time_lookups",
+        "settings/told_producers",
+        "settings/topic_settings_checker",
+    ),
     "clients": ("client_invariants",),
 }
 OF_CLIENTS = {
