@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from .....controller.configs.effective_configs import TOPIC_RESOURCE
-from .....controller.metadata.metadata_image import MetadataImage
+from .....controller.metadata.metadata_image import TOPIC_RESOURCE, MetadataImage
 from .....isr.replica import Replica
 from .....isr.replica_manager import ReplicaManager
 from .....log.partition_log import PartitionLog
