@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import is_
 
 from .....controller.metadata.metadata_image import TOPIC_RESOURCE, MetadataImage
 from .....isr.replica import Replica
 from .....isr.replica_manager import ReplicaManager
 from .....log.partition_log import PartitionLog
+from .....log.segment.segment import Segment
 from .....wire.records import BatchHeader, TimestampType, iter_records
 from .....wire.types import TopicPartition
 from ..invariant_broken import InvariantBroken
@@ -110,13 +112,17 @@ class TopicSettingsChecker:
             for header, batch in batches_of(log, known.end_offset, replica.high_watermark):
                 if header.base_offset >= known.end_offset:
                     known.add(header, batch)
-        loss = Loss(where, known, node.wall_ms(), seen.since(now_s - _THREAD_S), seen.least_lag_ms)
-        if log.log_start_offset > view.start_offset:
-            check_start(view, loss)
-        if len(log.segments) != len(view.segments) or any(
-            one is not other for one, other in zip(log.segments, view.segments, strict=True)
-        ):
-            view_replaced(view, loss)
+        has_moved, is_replaced = log.log_start_offset > view.start_offset, not _is_same(log.segments, view.segments)
+        if has_moved or is_replaced:
+            loss = Loss(where, known, node.wall_ms(), seen.since(now_s - _THREAD_S), seen.least_lag_ms)
+            if has_moved:
+                check_start(view, loss)
+            if is_replaced:
+                view_replaced(view, loss)
+
+
+def _is_same(segments: Sequence[Segment], known: Sequence[Segment]) -> bool:
+    return len(segments) == len(known) and all(map(is_, segments, known))
 
 
 def _check_append(
