@@ -26,7 +26,7 @@ from raftwerk.isr.leader.leader_state import LeaderState
 from raftwerk.isr.partition import Partition
 from raftwerk.isr.replica import Replica
 from raftwerk.log import partition_log
-from raftwerk.log.cleaner import compaction, log_cleaner
+from raftwerk.log.cleaner import batch_filter, compaction, log_cleaner
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.log.recovery import log_recovery, segment_recovery
 from raftwerk.log.segment import rolling_and_retention
@@ -54,7 +54,7 @@ ORIGINAL_COPY_BATCHES = log_dir_moves.copy_batches
 ORIGINAL_RESUME = segment_recovery.resume
 ORIGINAL_LOAD = log_recovery.load
 ORIGINAL_MEASURE = log_cleaner.measure
-ORIGINAL_REBUILD = compaction.rebuild
+ORIGINAL_REBUILD = batch_filter.rebuild
 ORIGINAL_APPEND_VALIDATED = Appends._append_validated
 ORIGINAL_MAKE_LEADER = Replica.make_leader
 ORIGINAL_TRUNCATE = PartitionLog.truncate_to

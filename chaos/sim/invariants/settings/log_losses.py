@@ -3,7 +3,8 @@
 Compaction: "compaction removes what is superseded and old enough": a record goes when a later one of its key is
 committed, and both are older than `min.compaction.lag.ms`; or when it is a tombstone whose delete horizon has passed.
 "a tombstone stays for delete.retention.ms" since it was first compacted, which is later than that lag. What stays is
-as it was: "compaction leaves records as they were", with their timestamps and headers.
+as it was: "compaction leaves records as they were", with their timestamps and headers, and a batch has no greater timestamp
+than those that are left in it.
 
 Retention: "a log begins later only where its policy deletes": what goes is older than `retention.ms`, unless another
 replica has begun there before. And "a copy of a log lacks only what was removed", when it was fetched or read again.
@@ -84,7 +85,12 @@ def view_replaced(view: LogView, loss: Loss) -> None:
         present: dict[int, None] = {}
         for header, batch in batches_of(log, segment.base_offset, segment.next_offset):
             former = dict(view.horizons)
-            for record in _note_present(header, batch, present, view.horizons):
+            records = _note_present(header, batch, present, view.horizons)
+            greatest_ms = max((record.timestamp for record in records), default=header.max_timestamp)
+            if header.max_timestamp != greatest_ms:
+                detail = f"{loss.where}: {header.base_offset} claims {header.max_timestamp}, not {greatest_ms}"
+                raise InvariantBroken("compaction leaves records as they were", detail)
+            for record in records:
                 _check_unchanged(loss, record)
                 if view.horizons.get(record.offset) != former.get(record.offset):
                     _check_horizon(loss, record, view.horizons[record.offset])

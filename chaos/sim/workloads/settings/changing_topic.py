@@ -201,6 +201,7 @@ class KeptKeysLoad(ChangingTopicLoad):
         "index.interval.bytes": ("0", "100", "1000"),
     }
     last: Mapping[str, str] = {
+        "cleanup.policy": "compact",
         "min.compaction.lag.ms": "200",
         "max.compaction.lag.ms": "1500",
         "min.cleanable.dirty.ratio": "1",
