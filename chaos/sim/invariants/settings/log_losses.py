@@ -3,8 +3,8 @@
 Compaction: "compaction removes what is superseded and old enough": a record goes when a later one of its key is
 committed, and both are older than `min.compaction.lag.ms`; or when it is a tombstone whose delete horizon has passed.
 "a tombstone stays for delete.retention.ms" since it was first compacted, which is later than that lag. What stays is
-as it was: "compaction leaves records as they were", with their timestamps and headers, and a batch has no greater timestamp
-than those that are left in it.
+as it was: "compaction leaves records as they were", with their timestamps and headers, and the greatest timestamp of a
+batch is that of a record which is left in it.
 
 Retention: "a log begins later only where its policy deletes": what goes is older than `retention.ms`, unless another
 replica has begun there before. And "a copy of a log lacks only what was removed", when it was fetched or read again.
