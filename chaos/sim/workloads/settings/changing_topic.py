@@ -201,11 +201,11 @@ class KeptKeysLoad(ChangingTopicLoad):
         "index.interval.bytes": ("0", "100", "1000"),
     }
     last: Mapping[str, str] = {
+        "segment.ms": "100000000",
         "cleanup.policy": "compact",
         "min.compaction.lag.ms": "200",
         "max.compaction.lag.ms": "1500",
         "min.cleanable.dirty.ratio": "1",
-        "segment.ms": "100000000",
     }
 
     def producer(self, name: str) -> TellingProducer:
