@@ -102,6 +102,8 @@ class ChangingTopicLoad:
             await self._set(key, rng.choice(self.changes[key]))
         for key, value in self.last.items():
             await self._set(key, value)
+        for each in self._producers:
+            each.stop()
 
     async def _set(self, key: str, value: str) -> None:
         code = await self._admin.set(TOPIC, self.context.topic, key, value)
@@ -111,8 +113,6 @@ class ChangingTopicLoad:
     def stop(self) -> None:
         """See `Workload`."""
         self._stopping = True
-        for each in self._producers:
-            each.stop()
 
     def why_not_settled(self) -> str | None:
         """See `Workload`."""
