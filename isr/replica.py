@@ -14,6 +14,7 @@ from typing import TypeAlias
 from uuid import UUID
 
 from ..log.append_info import AppendInfo
+from ..log.config import LogConfig
 from ..log.errors import NoSpaceError
 from ..log.log_divergence import is_diverging, truncation_offset
 from ..log.partition_log import PartitionLog
@@ -164,7 +165,7 @@ class Replica:
         acks: int,
         times: tuple[int, int],
         budget: LoopBudget | None = None,
-        is_validated: bool = False,
+        validated_by: LogConfig | None = None,
         guard: VerificationGuard | None = None,
         internal: bool = False,
         transaction_version: int = 0,
@@ -202,7 +203,7 @@ class Replica:
             leader.leader_epoch,
             wall_ms,
             internal=internal,
-            is_validated=is_validated,
+            validated_by=validated_by,
             budget=budget,
             guard=guard,
             transaction_version=transaction_version,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from ..runtime.files.file_slice import FileSlice
 from ..runtime.invariants import sometimes
-from ..wire.records import BatchHeader
+from ..wire.records import BatchHeader, CorruptBatchError, read_header
 from .availability import LogAvailability
 from .cleaner.batch_filter import filler
 from .durability import Durability, LogFiles
@@ -98,6 +98,18 @@ class LocalLog:
             return self.segments.read(offset, max_bytes, end_offset, min_one_batch, allow_blocking_io=allow_blocking_io)
         except OSError as error:
             raise refused_write(f"{self._files.directory} cannot be read: {error}", error) from error
+
+    def batch_of(self, first_offset: int, last_offset: int) -> BatchHeader | None:
+        """The header of the batch with just these offsets; None if there is none, or it is damaged."""
+        if not self.segments.first_offset <= first_offset <= last_offset:
+            return None
+        try:
+            data = self.read(first_offset, 1, last_offset + 1, True, allow_blocking_io=True)
+            header = read_header(data) if data else None
+        except CorruptBatchError:
+            return None
+        is_it = header is not None and (header.base_offset, header.last_offset) == (first_offset, last_offset)
+        return header if is_it else None
 
     def read_or_slice(
         self,

@@ -40,7 +40,7 @@ from .segment.segment import Segment, TimestampOffset
 from .segment.segment_replacement import StagedRenames
 from .segment.transaction_index import AbortedTransaction
 from .state.leader_epoch_cache import LeaderEpochCache
-from .state.producer_state import ProducerStateManager, read_marker
+from .state.producer_state import BatchMetadata, ProducerStateManager, read_marker
 from .state.transaction_verification import VerificationGuard
 from .validation import (
     count_offsets,
@@ -216,7 +216,7 @@ class PartitionLog:
         now_ms: int,
         *,
         internal: bool = False,
-        is_validated: bool = False,
+        validated_by: LogConfig | None = None,
         budget: LoopBudget | None = None,
         guard: VerificationGuard | None = None,
         transaction_version: int = 0,
@@ -225,18 +225,19 @@ class PartitionLog:
 
         A batch of an idempotent producer that is in the log already is not appended again: the result has its offsets
         and `duplicate`. `internal` batches are the broker's own: control batches, with any timestamp; markers are
-        checked by `transaction_version`. `is_validated` batches are the result of `validate`. With a budget,
-        `NeedsThreadError` asks for that first. `guard` allows a batch to open a transaction.
+        checked by `transaction_version`. With `validated_by` they are what `validate` has returned for these settings,
+        by which they are stored. With a budget, `NeedsThreadError` asks for that first. `guard` allows a batch to open
+        a transaction.
         Raises `ProtocolError` (CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, INVALID_TIMESTAMP,
         UNSUPPORTED_COMPRESSION_TYPE, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE,
         TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR).
         """
         self._availability.check()
-        config = self.config
+        config = self.config if validated_by is None else validated_by
         first_offset = self._segments.active.next_offset
-        if config.compression_type is not None and not (internal or is_validated):
-            batches, is_validated = validate(batches, config, now_ms, budget), True
-        if is_validated:
+        if config.compression_type is not None and not (internal or validated_by):
+            batches, validated_by = validate(batches, config, now_ms, budget), config
+        if validated_by:
             headers = place_validated(batches, first_offset, leader_epoch, config, now_ms)
         else:
             headers = prepare_for_leader(
@@ -247,12 +248,17 @@ class PartitionLog:
             if header.producer_id >= 0 and not header.is_control:
                 duplicate = self.producers.check(header, staged, guard)
                 if duplicate is not None:
-                    is_log_append_time = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
-                    return AppendInfo.of_duplicate(duplicate, is_log_append_time)
+                    return AppendInfo.of_duplicate(duplicate, self._has_append_time(duplicate))
         if internal:
             self._check_markers(batches, headers, transaction_version)
         invariant(leader_epoch >= self.epoch_cache.latest, "a leader appends in no epoch older than its log's")
         return self._append(batches, headers)
+
+    def _has_append_time(self, batch: BatchMetadata) -> bool:
+        """Whether a batch in the log has its append's time. The topic may have had another timestamp type then."""
+        header = self._local.batch_of(batch.first_offset, batch.last_offset)
+        kind = self.config.message_timestamp_type if header is None else header.timestamp_type
+        return kind is TimestampType.LOG_APPEND_TIME
 
     def _check_markers(self, batches: memoryview, headers: list[BatchHeader], transaction_version: int) -> None:
         position = 0

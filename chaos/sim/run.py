@@ -41,7 +41,7 @@ from .workloads.groups.consumer_groups import PROTOCOLS, GroupLoad
 from .workloads.groups.hasty_group import HastyGroup
 from .workloads.groups.offset_register import OffsetRegister
 from .workloads.groups.quiet_group import QuietGroup
-from .workloads.offset_lookups import OffsetLookups
+from .workloads.offset_lookups import OffsetLookups, TimeLookups
 from .workloads.partition_changes import (
     CancelledReassignments,
     LogDirMoves,
@@ -57,6 +57,7 @@ from .workloads.producers.silent_producers import SilentProducersLoad
 from .workloads.quota_changes import QuotaChanges
 from .workloads.registration_changes import RegistrationChanges
 from .workloads.rolling_upgrade import RollingUpgrade
+from .workloads.settings.changing_topic import ChangingTopicLoad, KeptKeysLoad
 from .workloads.topic_changes import WIDE_SIZES, TopicChanges
 from .workloads.transactions.grouped_processors import GroupedProcessors
 from .workloads.transactions.mixed_commits import MixedCommits
@@ -430,6 +431,7 @@ class Run:
             "quotas": lambda: QuotaChanges(context("quotas")),
             "upgrade": lambda: RollingUpgrade(context("upgrade"), cluster),
             "offset lookups": lambda: OffsetLookups(context("offset lookups")),
+            **self._settings_workloads(),
             "unregistrations": lambda: RegistrationChanges(context("unregistrations"), cluster.brokers),
             "voters": lambda: VoterChanges(context("voters"), cluster),
             "hasty voters": lambda: VoterChanges(context("voters"), cluster, is_hasty=True),
@@ -444,6 +446,16 @@ class Run:
             "throttled moves": lambda: ThrottledReassignments(
                 context("throttled moves"), cluster.brokers, cluster.why_reassigning
             ),
+        }
+
+    def _settings_workloads(self) -> dict[str, Callable[[], Workload]]:
+        """How those of topics with settings of their own are made, by name."""
+        context, checker = self._context, self.cluster.topic_settings
+        return {
+            "changing topic": lambda: ChangingTopicLoad(context("changing topic", "changing", History()), checker),
+            "kept keys": lambda: KeptKeysLoad(context("kept keys", "kept", History()), checker),
+            "time lookups": lambda: TimeLookups(context("time lookups", "changing"), checker),
+            "time lookups of kept keys": lambda: TimeLookups(context("time lookups", "kept"), checker),
         }
 
     def _run_faults(self) -> None:

@@ -16,6 +16,7 @@ from .group_scenarios import GROUP_SCENARIOS
 from .rack_scenarios import RACK_SCENARIOS
 from .rare_scenarios import METADATA_SNAPSHOTS, RARE_SCENARIOS
 from .scenario import Scenario
+from .topic_scenarios import TOPIC_SCENARIOS
 from .transaction_scenarios import TRANSACTION_SCENARIOS
 from .workloads.access.login_settings import SETTINGS as LOGIN_SETTINGS
 from .workloads.compacted_topic import SETTINGS as KEYS_SETTINGS
@@ -591,5 +592,6 @@ SCENARIOS = {
         *GROUP_SCENARIOS,
         *TRANSACTION_SCENARIOS,
         *RACK_SCENARIOS,
+        *TOPIC_SCENARIOS,
     )
 }

@@ -42,6 +42,7 @@ from .invariants.groups.group_checker import GroupChecker
 from .invariants.invariant_broken import InvariantBroken
 from .invariants.partition_invariants import PartitionChecker, PartitionKey
 from .invariants.quorum_invariants import QuorumChecker, log_of
+from .invariants.settings.topic_settings_checker import TopicSettingsChecker
 from .invariants.steps.partition_steps import PartitionStepChecker
 from .invariants.steps.quorum_steps import QuorumStepChecker
 from .invariants.steps.replica_steps import ReplicaStepChecker
@@ -131,6 +132,7 @@ class SimulatedCluster:
         self.groups = self._group_checker()
         may_send_later = int(config.properties.get("fetch.sendfile.min.bytes", "-1")) >= 0
         self.fetches = FetchAnswers(self.partitions, self.nodes, lambda: world.now_s, may_send_later=may_send_later)
+        self.topic_settings = TopicSettingsChecker(lambda: world.now_s)
         self.replica_steps = ReplicaStepChecker(self.partitions.has_bit_rot)
         partition_steps = PartitionStepChecker(self.replica_steps.on_partition_change, self._min_isr)
         also = () if config.may_choose_replicas else (PlacementChecker().on_committed,)
@@ -512,6 +514,7 @@ class SimulatedCluster:
         self.fetches.after_event(node_id, changed)
         if node_id in self._watched:
             self._check_derived(node_id, self.nodes[node_id])
+            self._check_topic_settings(node_id, self.nodes[node_id])
             self.groups.after_event(node_id, self.nodes[node_id])
         node = self.nodes.get(node_id)
         if node is not None and node.log_manager is not None:
@@ -541,6 +544,12 @@ class SimulatedCluster:
             self._producer_ids.after_event(node_id, node.broker.producer_ids)
             if node.broker.transactions is not None:
                 self.transactions.after_coordinator(node_id, node.broker.transactions, self.partitions.leader_logs)
+
+    def _check_topic_settings(self, node_id: int, node: Node) -> None:
+        manager, loader = node.replica_manager, node.loader
+        if self.topic_settings.topics and manager is not None and loader is not None:
+            wall_ms = self.world.hosts[_host_name(node_id)].clock.wall_ms
+            self.topic_settings.after_event(node_id, manager, loader.image, wall_ms)
 
     def _check_logs(self, node_id: int, logs: LogManager) -> None:
         """Check what a node has done with the files of its logs."""

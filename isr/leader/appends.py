@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from ...log.config import LogConfig
 from ...log.errors import RefusedRecordsError
 from ...log.record_validation import LoopBudget, NeedsThreadError
 from ...log.state.transaction_verification import VerificationGuard
@@ -92,7 +93,7 @@ class Appends:
                         raise NeedsThreadError
                     guard = guards.get(key) if guards else None
                     responses.append(
-                        self._append_one(key, records, acks, times, appended, budget, guard, False, internal)
+                        self._append_one(key, records, acks, times, appended, budget, guard, None, internal)
                     )
                 except NeedsThreadError:
                     late_keys[key] = None
@@ -177,7 +178,7 @@ class Appends:
                     responses.append(self._refusal(key, result))
                 else:
                     responses.append(
-                        self._append_one(key, result, acks, times, appended, None, batch.guard, is_validated=True)
+                        self._append_one(key, result, acks, times, appended, None, batch.guard, batch.config)
                     )
             for replica, size_bytes, _ in appended:
                 operations.on_appended(replica, size_bytes)
@@ -197,7 +198,7 @@ class Appends:
         appended: list[Appended],
         budget: LoopBudget | None,
         guard: VerificationGuard | None,
-        is_validated: bool = False,
+        validated_by: LogConfig | None = None,
         internal: bool = False,
     ) -> ProducePartitionResponse:
         try:
@@ -206,7 +207,7 @@ class Appends:
                 raise ProtocolError(ErrorCode.INVALID_RECORD, "no record batch")
             if guard is None:
                 guard = self.default_guard
-            info = replica.append_as_leader(records, acks, times, budget, is_validated, guard, internal)
+            info = replica.append_as_leader(records, acks, times, budget, validated_by, guard, internal)
         except (ProtocolError, OSError) as error:
             if records is not None and not internal:
                 self._hosted.note_refused(key, records, times[0])

@@ -193,7 +193,8 @@ def _record_in(
     segment: Segment, position: int, header: BatchHeader, timestamp_ms: int, start_offset: int
 ) -> TimestampOffset | None:
     epoch = header.partition_leader_epoch
-    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+    has_all_records = header.record_count == header.last_offset_delta + 1
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME and has_all_records:
         return TimestampOffset(header.max_timestamp, max(header.base_offset, start_offset), epoch)
     try:
         for record in iter_records(segment.file.pread(position, header.size_bytes)):

@@ -129,6 +129,8 @@ SEEDS = {
     "hanging-transactions": 5,
     "near-replicas": 5,
     "moving-racks": 5,
+    "stamped-topics": 5,
+    "kept-keys": 5,
 }
 """How many seeds of each scenario; more of those that are cheap."""
 CHUNKS = [(name, first) for name, count in SEEDS.items() for first in range(0, count, CHUNK)]

@@ -253,7 +253,7 @@ def test_the_loop_is_not_held_by_many_records(config: LogConfig, codec: Compress
         log.append_as_leader(batch, 0, NOW_MS, budget=LoopBudget())
     assert time.thread_time() - began < LOOP_S_MAX * times_slower()
     validated = validate(batch, config, NOW_MS)
-    assert log.append_as_leader(validated, 0, NOW_MS, is_validated=True).last_offset == 199_999
+    assert log.append_as_leader(validated, 0, NOW_MS, validated_by=config).last_offset == 199_999
 
 
 def test_a_batch_that_states_more_records_than_can_be_in_it_is_not_decompressed() -> None:
@@ -306,7 +306,7 @@ def test_a_request_has_one_budget(data: st.DataObject) -> None:
         except NeedsThreadError:
             assert (budget.bytes_left, log.log_end_offset) == (left, end)
             validated = validate(memoryview(bytearray(sent)), log.config, NOW_MS)
-            log.append_as_leader(validated, 0, NOW_MS, is_validated=True)
+            log.append_as_leader(validated, 0, NOW_MS, validated_by=log.config)
         else:
             assert 0 <= budget.bytes_left < left
         assert log.log_end_offset == end + 1
@@ -325,7 +325,7 @@ def test_validation_in_a_thread_gives_the_same_batches(data: st.DataObject) -> N
     logs = [open_log(make_runtime()[0], config) for _ in range(2)]
     infos = [
         logs[0].append_as_leader(memoryview(bytearray(sent)), 4, NOW_MS),
-        logs[1].append_as_leader(validate(memoryview(bytearray(sent)), config, NOW_MS), 4, NOW_MS, is_validated=True),
+        logs[1].append_as_leader(validate(memoryview(bytearray(sent)), config, NOW_MS), 4, NOW_MS, validated_by=config),
     ]
     assert infos[0] == infos[1]
     assert read_all(logs[0]) == read_all(logs[1])

@@ -148,6 +148,22 @@ def test_log_append_time_is_written_with_a_valid_crc() -> None:
     assert [record.timestamp for record in iter_records(stored)] == [NOW_MS, NOW_MS]
 
 
+@pytest.mark.parametrize("is_stamped", [True, False])
+def test_a_duplicate_has_the_time_that_is_stored_whatever_the_topic_says_by_now(is_stamped: bool) -> None:
+    """The present timestamp type decided, so that a producer was told its own time as the broker's, or none."""
+    configs = [LogConfig(message_timestamp_type=one) for one in TimestampType]
+    first, now = reversed(configs) if is_stamped else configs
+    log = open_log(make_runtime()[0], first)
+    told = [log.append_as_leader(batch(2, producer_id=1, producer_epoch=0, base_sequence=0), 3, NOW_MS)]
+    log.config = now
+    told.append(log.append_as_leader(batch(2, producer_id=1, producer_epoch=0, base_sequence=0), 3, NOW_MS + 5))
+    assert [info.duplicate for info in told] == [False, True]
+    assert [info.log_append_time_ms for info in told] == [NOW_MS if is_stamped else -1] * 2
+    log.raise_start(2)
+    again = log.append_as_leader(batch(2, producer_id=1, producer_epoch=0, base_sequence=0), 3, NOW_MS + 5)
+    assert (again.duplicate, again.first_offset) == (True, 0)
+
+
 @pytest.mark.parametrize("base_offset", [1, -1, 2**62, -(2**63)])
 def test_the_base_offset_of_a_clients_batch_is_0(base_offset: int) -> None:
     """Apache Kafka 4.2 looks at it before the CRC (UnifiedLog.analyzeAndValidateRecords)."""

@@ -114,6 +114,18 @@ CHECKED_IN_EVERY_RUN: Mapping[str, tuple[str, ...]] = {
         "the protocol of a generation has the most votes",
         "a target assignment has the partitions of subscribed topics",
     ),
+    "topics whose own settings change, where there are some": (
+        "a batch has the time of its append, or its records' own",
+        "a batch is stored with the codec in force",
+        "a producer is told the time that is stored",
+        "a record is stored as it was sent",
+        "compaction removes what is superseded and old enough",
+        "a tombstone stays for delete.retention.ms",
+        "compaction leaves records as they were",
+        "a log begins later only where its policy deletes",
+        "a copy of a log lacks only what was removed",
+        "a time finds the first record that is not older",
+    ),
     "clients": (
         "an acked record is committed",
         "only committed batches are consumed",

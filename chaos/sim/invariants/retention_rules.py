@@ -24,10 +24,13 @@ class Retention:
 
 
 class RetentionRules:
-    """`topics`: the settings by topic. `starts`: the highest start of each partition's log that the rules allowed."""
+    """`topics`: the settings by topic; None: they change, and `settings/log_losses.py` judges them.
+
+    `starts`: the highest start of each partition's log that the rules allowed.
+    """
 
     def __init__(self) -> None:
-        self.topics: dict[str, Retention] = {}
+        self.topics: dict[str, Retention | None] = {}
         self.starts: dict[tuple[UUID, int], int] = {}
 
     def check(
@@ -40,7 +43,7 @@ class RetentionRules:
     ) -> None:
         """The start of a log has moved. `committed` is the end of what is committed, and its batches by offset."""
         retention, before, now = self.topics[topic], self.starts.get(key, 0), log.log_start_offset
-        if now <= before:
+        if now <= before or retention is None:
             return
         end_offset, batches = committed
         where = f"{topic}-{key[1]}: from {before} to {now}"

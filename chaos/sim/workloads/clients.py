@@ -11,6 +11,7 @@ import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 from ....cluster.client.client_errors import ClientError, is_retriable
@@ -76,6 +77,14 @@ class SentBatch:
     first: int
     count: int
     data: bytes
+
+
+class ProduceAnswer(NamedTuple):
+    """What a producer is told of a batch. The time is that of the leader's append; -1: the records keep their own."""
+
+    code: int
+    base_offset: int = -1
+    append_time_ms: int = -1
 
 
 class TopicClient:
@@ -225,9 +234,10 @@ class IdempotentProducer:
         sent = [self._send(connection, partition, batch) for batch in window]
         answers = [await self._answer(future) for future in sent]
         unacked: list[SentBatch] = []
-        for batch, (code, base_offset) in zip(window, answers, strict=True):
+        for batch, answer in zip(window, answers, strict=True):
+            code = answer.code
             if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-                self._on_acked(partition, batch, base_offset)
+                self.on_acked(partition, batch, answer)
                 self._acked_epochs[partition] = self.context.checker.leader_epoch((self._client.topic_id, partition))
             elif is_retriable(code) or (code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and (unacked or is_deposed)):
                 unacked.append(batch)
@@ -249,17 +259,17 @@ class IdempotentProducer:
         body = encode_request(ApiKey.PRODUCE, _PRODUCE_VERSION, fields)
         return connection.send_raw(ApiKey.PRODUCE, _PRODUCE_VERSION, [body], timeout_s=_REQUEST_TIMEOUT_S)
 
-    async def _answer(self, sent: asyncio.Future[memoryview]) -> tuple[int, int]:
-        """The error code and the base offset of an answer."""
+    async def _answer(self, sent: asyncio.Future[memoryview]) -> ProduceAnswer:
         try:
             answer = decode_response(ApiKey.PRODUCE, _PRODUCE_VERSION, await sent)
         except NO_ANSWER:
-            return ErrorCode.NETWORK_EXCEPTION, -1
+            return ProduceAnswer(ErrorCode.NETWORK_EXCEPTION)
         row = answer.responses[0].partition_responses[0]
-        return row.error_code, row.base_offset
+        return ProduceAnswer(row.error_code, row.base_offset, row.log_append_time)
 
-    def _on_acked(self, partition: int, batch: SentBatch, base_offset: int) -> None:
-        context = self.context
+    def on_acked(self, partition: int, batch: SentBatch, answer: ProduceAnswer) -> None:
+        """The batch is in the log; a duplicate whose offsets are forgotten has none."""
+        context, base_offset = self.context, answer.base_offset
         context.history.on_ack(asyncio.get_running_loop().time())
         if base_offset < 0:
             return

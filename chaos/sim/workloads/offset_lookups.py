@@ -1,4 +1,6 @@
-"""A client in the simulator that asks leaders for the ends of partitions, as a consumer does that begins at the end.
+"""Clients in the simulator that ask leaders for offsets: the ends of partitions, and the first record from a time on.
+
+A consumer that begins at the end asks for that.
 
 The end that consumers are told does not go back (KIP-207): a new leader answers only when it knows that everything is
 committed which its predecessor may have shown. A former leader may answer late; so answers are compared with those of
@@ -6,6 +8,9 @@ earlier epochs, and with earlier answers of the same epoch.
 
 Now and then it opens a fetch session (KIP-227), and never uses it again. Where slots are few, it has one that a
 follower wants, which must not be kept from it.
+
+Offsets by time are those of committed records: "a time finds the first record that is not older", among all that no
+replica has removed since then. In the end each replica is asked, too, and all that it holds is looked through.
 """
 
 from __future__ import annotations
@@ -14,17 +19,23 @@ import asyncio
 
 from ....cluster.client.cluster_client import NO_ANSWER, PartitionView
 from ....wire.api_keys import ApiKey
-from ....wire.errors import ErrorCode
+from ....wire.codec import Struct
 from ....wire.fetch import FetchPartition, FetchRequest, FetchTopic, encode_fetch_request
+from ....wire.types import TopicPartition
 from ..invariants.invariant_broken import InvariantBroken
+from ..invariants.settings.time_lookups import check_answer, check_log
+from ..invariants.settings.topic_settings_checker import TopicSettingsChecker
 from .administrator import RepeatedChange
 from .clients import ClientContext, TopicClient
 
 _LIST_OFFSETS = 7
-_LATEST = -1
+_LATEST, _GREATEST = -1, -3
 _FETCH_VERSION = 12
 _SESSION_PROBABILITY = 0.2
 _TIMEOUT_S = 1.0
+_GREATEST_PROBABILITY = 0.1
+_AROUND_MS = 3
+"""How far from the time of a record the client asks."""
 
 
 class OffsetLookups(RepeatedChange):
@@ -48,22 +59,32 @@ class OffsetLookups(RepeatedChange):
         try:
             if self.context.rng.random() < _SESSION_PROBABILITY:
                 await self._open_session(view)
-            code, offset = await self._ask(view)
+            is_refused = await self.look_up(view)
         except NO_ANSWER:
-            code, offset = ErrorCode.NETWORK_EXCEPTION, -1
-        if code:
+            is_refused = True
+        if is_refused:
             await self._client.refresh()
-        else:
-            self._judge(view, offset)
 
-    async def _ask(self, view: PartitionView) -> tuple[int, int]:
-        asked = {"partition_index": view.partition, "current_leader_epoch": view.leader_epoch, "timestamp": _LATEST}
+    async def look_up(self, view: PartitionView) -> bool:
+        """Ask once, and judge the answer; whether it is an error. Raises one of `NO_ANSWER`, and `InvariantBroken`."""
+        row = await self.ask(view, _LATEST)
+        if not row.error_code:
+            self._judge(view, row.offset)
+        return bool(row.error_code)
+
+    async def ask(self, view: PartitionView, timestamp_ms: int) -> Struct:
+        """The answer to one question. Raises one of `NO_ANSWER`."""
+        asked = {
+            "partition_index": view.partition,
+            "current_leader_epoch": view.leader_epoch,
+            "timestamp": timestamp_ms,
+        }
         topics = [{"name": self._client.topic, "partitions": [asked]}]
         fields = {"replica_id": -1, "isolation_level": 0, "topics": topics}
         connection = await asyncio.wait_for(self._client.cluster.connection(view.leader), _TIMEOUT_S)
         answer = await connection.request(ApiKey.LIST_OFFSETS, _LIST_OFFSETS, fields, timeout_s=_TIMEOUT_S)
-        row = answer.topics[0].partitions[0]
-        return row.error_code, row.offset
+        row: Struct = answer.topics[0].partitions[0]
+        return row
 
     async def _open_session(self, view: PartitionView) -> None:
         wanted = FetchPartition(view.partition, current_leader_epoch=view.leader_epoch, fetch_offset=0)
@@ -80,3 +101,38 @@ class OffsetLookups(RepeatedChange):
             detail = f"partition {view.partition}, epoch {view.leader_epoch}: {offset} after {known}; {ends}"
             raise InvariantBroken("the end that consumers are told does not go back", detail)
         ends[view.leader_epoch] = offset
+
+
+class TimeLookups(OffsetLookups):
+    """Asks for the first record from a time on, or for the one with the greatest timestamp.
+
+    The topic is one whose records the `checker` knows.
+    """
+
+    name = "time lookups"
+
+    def __init__(self, context: ClientContext, checker: TopicSettingsChecker) -> None:
+        super().__init__(context)
+        self._checker = checker
+
+    async def look_up(self, view: PartitionView) -> bool:
+        """See `OffsetLookups`."""
+        rng, known = self.context.rng, self._checker.known.get(TopicPartition(self.context.topic, view.partition))
+        if known is None or not known.records:
+            return True
+        asked_ms = known.records[rng.choice(list(known.records))].timestamp + rng.randint(-_AROUND_MS, _AROUND_MS)
+        if rng.random() < _GREATEST_PROBABILITY:
+            asked_ms = _GREATEST
+        end_offset = known.end_offset
+        row = await self.ask(view, asked_ms)
+        if not row.error_code:
+            where = f"partition {view.partition} on {view.leader}, epoch {view.leader_epoch}"
+            check_answer(where, known, asked_ms, (row.timestamp, row.offset), (view.leader_epoch, end_offset))
+        return bool(row.error_code)
+
+    def check(self) -> None:
+        """What a replica finds by time is what it holds."""
+        topic = self.context.topic
+        for partition in range(self._checker.topics[topic]):
+            for node_id, log in self._checker.logs(TopicPartition(topic, partition)):
+                check_log(f"{topic}-{partition} on {node_id}", log, self.context.rng)

@@ -53,6 +53,12 @@ MODULES = {
         "groups/group_log",
         "groups/member_answers",
     ),
+    "topics whose own settings change, where there are some": (
+        "settings/log_losses",
+        "settings/time_lookups",
+        "settings/told_producers",
+        "settings/topic_settings_checker",
+    ),
     "clients": ("answers/fetch_answers", "answers/fetch_session_model", "client_invariants"),
 }
 OF_CLIENTS = {

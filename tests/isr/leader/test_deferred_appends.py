@@ -25,7 +25,7 @@ from raftwerk.log import record_validation
 from raftwerk.log.config import LogConfig
 from raftwerk.wire.compression import Compression
 from raftwerk.wire.errors import ErrorCode, ProtocolError
-from raftwerk.wire.records import encode_batch
+from raftwerk.wire.records import TimestampType, encode_batch, read_header, set_max_timestamp
 from raftwerk.wire.types import TopicPartition
 
 TOPIC = UUID(int=1)
@@ -208,6 +208,24 @@ def test_an_unexpected_error_is_an_answer(monkeypatch: pytest.MonkeyPatch, caplo
     cluster.sleep(0.01)
     assert answer.error == ErrorCode.UNKNOWN_SERVER_ERROR
     assert "could not be looked into" in caplog.text
+
+
+@pytest.mark.parametrize("is_stamped", [True, False])
+def test_batches_are_stored_by_the_settings_by_which_they_were_validated(is_stamped: bool) -> None:
+    """Nobody looks at the timestamps of records where the leader writes its own: what a client claims was believed."""
+    cluster, _ = replicated_topic(replicas=(1,))
+    log = cluster.managers[1].partitions[ONE].log
+    kinds = [LogConfig(message_timestamp_type=kind) for kind in TimestampType]
+    log.config, later = reversed(kinds) if is_stamped else kinds
+    sent = large()
+    set_max_timestamp(sent, 0, WALL_MS * 2)
+    answer = send(cluster, (ONE, sent))
+    log.config = later
+    cluster.sleep(0.1)
+    assert offsets(answer) == [0]
+    header = read_header(log.read(0, 1, end_offset=2))
+    assert (header.timestamp_type is TimestampType.LOG_APPEND_TIME) == is_stamped
+    assert header.max_timestamp < WALL_MS * 2
 
 
 def test_a_topic_that_is_created_anew_meanwhile_does_not_get_the_records() -> None:

@@ -175,7 +175,7 @@ class History:
         count = rng.randint(1, 3)
         records = [(b"k", b"x" * rng.choice([0, 40, 200]), (), WALL_MS + len(self.batches)) for _ in range(count)]
         data = memoryview(encode_batch(records, **options))
-        info = self.leader.replica.append_as_leader(data, 1, (0, WALL_MS), None, False, guard)
+        info = self.leader.replica.append_as_leader(data, 1, (0, WALL_MS), None, None, guard)
         assert not info.duplicate
         self.note(bytes(data), None)
 
@@ -191,7 +191,7 @@ class History:
             return  # a marker without a transaction now and then
         marker = TransactionMarker(producer_id, epoch, self.coordinator_epoch, is_commit, self.version)
         data = memoryview(encode_marker(marker, WALL_MS + len(self.batches)))
-        self.leader.replica.append_as_leader(data, -1, (0, WALL_MS), None, False, None, True, self.version)
+        self.leader.replica.append_as_leader(data, -1, (0, WALL_MS), None, None, None, True, self.version)
         self.note(bytes(data), is_commit)
 
     def note(self, data: bytes, is_commit: bool | None) -> None:

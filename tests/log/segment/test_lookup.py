@@ -12,7 +12,7 @@ from support.log.crashes import transactional_log
 from support.log.logs import DIRECTORY, NOW_MS, SMALL, append, batch, headers_of, make_runtime, open_log, read_all
 from support.wire.all_records import iter_all_records
 
-from raftwerk.log.cleaner.batch_filter import emptied
+from raftwerk.log.cleaner.batch_filter import emptied, raw_records, rebuild
 from raftwerk.log.config import LogConfig
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.log.segment.batch_scan import ValidatingScan
@@ -21,6 +21,7 @@ from raftwerk.log.segment.log_segments import LogSegments
 from raftwerk.log.segment.segment import Segment
 from raftwerk.log.segment.transaction_index import AbortedTransaction
 from raftwerk.wire.records import (
+    BATCH_HEADER_SIZE,
     TimestampType,
     encode_batch,
     read_header,
@@ -71,6 +72,25 @@ def test_a_batch_with_log_append_time_is_found_at_its_first_record() -> None:
     log.append_as_leader(batch(3), 0, 600)
     assert log.offset_for_timestamp(501) == (600, 3, 0)
     assert log.max_timestamp() == (600, 3, 0)
+
+
+def test_a_batch_with_log_append_time_is_found_at_the_first_record_that_compaction_has_left() -> None:
+    """It was found at its base offset, or where the log begins, though no record is there."""
+    log = open_log(make_runtime()[0])
+    stamped = encode_batch(
+        [(key, b"v", (), 600) for key in (b"a", b"b", b"c")], timestamp_type=TimestampType.LOG_APPEND_TIME
+    )
+    header = read_header(stamped)
+    body = memoryview(stamped)[BATCH_HEADER_SIZE:]
+    _, cleaned = rebuild(header, body, list(raw_records(body, 3))[1:2], None)
+    log.append_as_follower(memoryview(bytearray(cleaned)))
+    log.append_as_follower(
+        memoryview(encode_batch([(b"d", b"v", (), 700)], base_offset=3, leader_epoch=0)), may_skip=True
+    )
+    assert log.offset_for_timestamp(600) == (600, 1, -1)
+    assert log.max_timestamp() == (700, 3, 0)
+    log.raise_start(2)
+    assert log.offset_for_timestamp(600) == (700, 3, 0)
 
 
 @pytest.mark.parametrize("reopened", ["", "cleanly", "by recovery"])

@@ -20,15 +20,17 @@ from raftwerk.controller.partitions import alter_partition, reassignment
 from raftwerk.controller.quorum_controller import QuorumController
 from raftwerk.controller.term import PendingRequest, Term
 from raftwerk.isr.directories import log_dir_moves
+from raftwerk.isr.leader.appends import Appends
 from raftwerk.isr.leader.isr_state import CommittedIsr, PendingExpandIsr
 from raftwerk.isr.leader.leader_state import LeaderState
 from raftwerk.isr.partition import Partition
 from raftwerk.isr.replica import Replica
 from raftwerk.log import partition_log
-from raftwerk.log.cleaner import log_cleaner
+from raftwerk.log.cleaner import batch_filter, compaction, log_cleaner
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.log.recovery import log_recovery, segment_recovery
 from raftwerk.log.segment import rolling_and_retention
+from raftwerk.log.segment.segment import Segment
 from raftwerk.log.state.producer_state import ProducerStateManager
 from raftwerk.raft.driver.commit_publisher import CommitPublisher
 from raftwerk.raft.replication.partition_raft_log import PartitionRaftLog
@@ -36,7 +38,7 @@ from raftwerk.raft.voters.voter_change_handler import VoterChangeHandler
 from raftwerk.raft.voters.voter_set import VoterHistory
 from raftwerk.runtime.ports import Buffer
 from raftwerk.wire.errors import ErrorCode, ProtocolError
-from raftwerk.wire.records import iter_headers
+from raftwerk.wire.records import BatchHeader, iter_headers
 from raftwerk.wire.types import SnapshotId
 
 _MARK_SUFFIX = ".swap"
@@ -52,6 +54,8 @@ ORIGINAL_COPY_BATCHES = log_dir_moves.copy_batches
 ORIGINAL_RESUME = segment_recovery.resume
 ORIGINAL_LOAD = log_recovery.load
 ORIGINAL_MEASURE = log_cleaner.measure
+ORIGINAL_REBUILD = batch_filter.rebuild
+ORIGINAL_APPEND_VALIDATED = Appends._append_validated
 ORIGINAL_MAKE_LEADER = Replica.make_leader
 ORIGINAL_TRUNCATE = PartitionLog.truncate_to
 ORIGINAL_APPEND_AS_FOLLOWER = PartitionLog.append_as_follower
@@ -228,6 +232,28 @@ def append_gaps_without_a_note(self: PartitionLog, *arguments: Any, **options: A
     return ORIGINAL_APPEND_AS_FOLLOWER(self, *arguments, **options)
 
 
+def append_by_the_time_of_the_request(self: Appends, *arguments: Any) -> None:
+    """What was looked into in a thread is stamped with a time from before that."""
+    now = self._now
+    self._now = lambda: (now()[0], now()[1] - 1)
+    try:
+        ORIGINAL_APPEND_VALIDATED(self, *arguments)
+    finally:
+        self._now = now
+
+
+def age_of_the_first(log: PartitionLog, *arguments: Any) -> Any:
+    """Compaction takes a segment whose first record is old enough."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Segment, "largest_timestamp", Segment.earliest_timestamp)
+        return ORIGINAL_MEASURE(log, *arguments)
+
+
+def horizon_from_the_record(header: BatchHeader, body: Any, kept: Any, horizon_ms: int | None) -> Any:
+    """A tombstone stays for a time since it was written, not since it was first compacted."""
+    return ORIGINAL_REBUILD(header, body, kept, None if horizon_ms is None else header.max_timestamp + 200)
+
+
 PROMISE_MUTANTS = (
     Mutant("a log takes another one's place, and no mark says so", write_no_marks, ("dirs-power",)),
     Mutant(
@@ -340,6 +366,21 @@ PROMISE_MUTANTS = (
         "a follower of a compacted log does not note its gaps at once",
         replacing(PartitionLog, "append_as_follower", append_gaps_without_a_note),
         ("compaction",),
+    ),
+    Mutant(
+        "a batch has the time of its request",
+        replacing(Appends, "_append_validated", append_by_the_time_of_the_request),
+        ("stamped-topics",),
+    ),
+    Mutant(
+        "a tombstone stays from when it was written",
+        replacing(compaction, "rebuild", horizon_from_the_record),
+        ("kept-keys",),
+    ),
+    Mutant(
+        "a segment may be compacted when its first record may",
+        replacing(log_cleaner, "measure", age_of_the_first),
+        ("kept-keys",),
     ),
 )
 

@@ -57,7 +57,7 @@ class DeletedRecordsLoad:
         old = replace(context, wall_ms=some_time_ms)
         kind = _ManyKeysProducer if is_compacted else IdempotentProducer
         self._producers = [kind(old, f"trimmed{n}", _PAUSE_S / 2) for n in range(_PRODUCERS)]
-        self._consumer = _SkippingConsumer(context, "trims consumer")
+        self._consumer = SkippingConsumer(context, "trims consumer")
         self.stopping = False
 
     @property
@@ -155,7 +155,7 @@ class _ManyKeysProducer(IdempotentProducer):
         return f"{self.name}/{partition}/{number}".encode()
 
 
-class _SkippingConsumer(TopicConsumer):
+class SkippingConsumer(TopicConsumer):
     """Continues at the log start offset when its next record has been deleted."""
 
     async def _read_partition(self, partition: int) -> None:

@@ -119,10 +119,10 @@ class PipelinedProducer(IdempotentProducer):
     async def _take_answer(
         self, partition: int, unacked: deque[_Unacked], sent: _Unacked, answer: asyncio.Future[memoryview]
     ) -> None:
-        code, base_offset = await self._answer(answer)
-        sent.is_in_flight = False
+        told = await self._answer(answer)
+        code, sent.is_in_flight = told.code, False
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-            self._on_acked(partition, sent.batch, base_offset)
+            self.on_acked(partition, sent.batch, told)
             unacked.remove(sent)
             return
         if not is_retriable(code) and not (code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and sent.is_behind_failure):
