@@ -14,6 +14,7 @@ from ...cluster.client.admin_client import AdminClient, NewTopic
 from ...cluster.client.cluster_client import ClusterClient
 from ...runtime.invariants import recording
 from ...runtime.loop import TaskSet
+from .cluster_config import ClusterConfig
 from .faults.fault import Fault, FaultKind
 from .faults.fault_drawing import draw_faults
 from .faults.nemesis import Nemesis
@@ -25,7 +26,7 @@ from .kernel.drawn_constants import DRAWN, frequent_log_end_notes, small_snapsho
 from .kernel.event_loop import ProcessLoop, SimulationError
 from .kernel.world import World
 from .scenario import Scenario
-from .simulated_cluster import ClusterConfig, SimulatedCluster
+from .simulated_cluster import SimulatedCluster
 from .workloads.access.access_changes import AccessChanges
 from .workloads.access.login_settings import allows_without_acl
 from .workloads.acks_one import AcksOneLoad

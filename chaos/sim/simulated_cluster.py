@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 from uuid import UUID
 
@@ -21,6 +20,7 @@ from ...log.state.checkpoints import encode_uuid
 from ...raft.driver.raft_driver import RaftDriver, metadata_log_dir
 from ...raft.replication.partition_raft_log import PartitionRaftLog
 from ...runtime.ports import Runtime
+from .cluster_config import ClusterConfig
 from .faults.coordinator_loads import load_while_markers_are_sent
 from .faults.target_cluster import LOG_DIR
 from .invariants.answers.answered_requests import watch_answers
@@ -67,31 +67,6 @@ OLD_FEATURES: VersionRanges = {
 }
 _MANY_SNAPSHOTS = {"metadata.log.max.record.bytes.between.snapshots": "500", "metadata.max.retention.bytes": "0"}
 """With these settings a controller that joins starts from a snapshot, which holds the voters."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterConfig:
-    """The shape of a cluster and its settings.
-
-    `properties` are settings of every node, in addition to the simulator's own. If there are `controllers`, the `nodes`
-    are only brokers. `extra_log_dirs` are log directories besides the one that also holds the metadata log.
-    """
-
-    nodes: int = 3
-    controllers: int = 0
-    client_names: Sequence[str] = ()
-    properties: Mapping[str, str] = field(default_factory=dict)
-    extra_log_dirs: Sequence[str] = ()
-    is_old: bool = False
-    """The nodes start with old software, which knows only the first form of metadata records."""
-    first_voters: int = 0
-    """If not 0, voters are dynamic: this many controllers are formatted as voters, and the others join."""
-    has_logins: bool = False
-    """Whether brokers have a listener LOGIN besides; its protocol is in the settings."""
-    racks: Sequence[str] = ()
-    """The racks of the brokers, in their order; empty: they have none."""
-    may_choose_replicas: bool = True
-    """Whether clients may choose the replicas of new partitions themselves, which are not judged then."""
 
 
 class SimulatedCluster:

@@ -13,9 +13,10 @@ from itertools import groupby
 from types import UnionType
 from typing import Any, Never
 
+from ...chaos.sim.cluster_config import ClusterConfig
 from ...chaos.sim.faults.fault import Fault
 from ...chaos.sim.kernel.world import World
-from ...chaos.sim.simulated_cluster import ClusterConfig, SimulatedCluster
+from ...chaos.sim.simulated_cluster import SimulatedCluster
 from ...cluster.command_line.plural import counted
 from ...cluster.settings.node_config import load_config
 from ...runtime.os_errors import os_reason

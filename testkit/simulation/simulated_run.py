@@ -11,13 +11,14 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...chaos.sim.cluster_config import ClusterConfig
 from ...chaos.sim.faults.fault import Fault
 from ...chaos.sim.faults.nemesis import Nemesis
 from ...chaos.sim.invariants.invariant_broken import InvariantBroken
 from ...chaos.sim.kernel.event_loop import ProcessLoop, SimulationError
 from ...chaos.sim.kernel.run_observer import RunObserver
 from ...chaos.sim.kernel.world import World
-from ...chaos.sim.simulated_cluster import ClusterConfig, SimulatedCluster
+from ...chaos.sim.simulated_cluster import SimulatedCluster
 from .application_loop import ApplicationLoop
 from .controlled_sources import ControlledSources
 from .escapes import Escapes

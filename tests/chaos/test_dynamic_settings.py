@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from raftwerk.chaos.sim.cluster_config import ClusterConfig
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop
 from raftwerk.chaos.sim.kernel.world import World
-from raftwerk.chaos.sim.simulated_cluster import ClusterConfig, SimulatedCluster
+from raftwerk.chaos.sim.simulated_cluster import SimulatedCluster
 from raftwerk.cluster.client.cluster_client import ClusterClient
 from raftwerk.log.manager.log_manager_config import LogMaintenanceChange
 from raftwerk.wire.api_keys import ApiKey

@@ -8,12 +8,13 @@ from uuid import UUID
 import pytest
 from support.chaos.group_members import PARTITIONS, TOPIC, ClassicMember, ConsumerMember, GroupHistory, Member
 
+from raftwerk.chaos.sim.cluster_config import ClusterConfig
 from raftwerk.chaos.sim.faults.fault import FaultKind
 from raftwerk.chaos.sim.faults.fault_drawing import draw_faults
 from raftwerk.chaos.sim.faults.nemesis import Nemesis
 from raftwerk.chaos.sim.invariants.invariant_broken import InvariantBroken
 from raftwerk.chaos.sim.kernel.world import World
-from raftwerk.chaos.sim.simulated_cluster import ClusterConfig, SimulatedCluster
+from raftwerk.chaos.sim.simulated_cluster import SimulatedCluster
 from raftwerk.cluster.client.admin_client import AdminClient, NewTopic
 from raftwerk.cluster.client.cluster_client import ClusterClient
 

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from raftwerk.chaos.sim.cluster_config import ClusterConfig
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop
 from raftwerk.chaos.sim.kernel.world import World
-from raftwerk.chaos.sim.simulated_cluster import ClusterConfig, SimulatedCluster
+from raftwerk.chaos.sim.simulated_cluster import SimulatedCluster
 from raftwerk.cluster.client.admin_client import AdminClient, NewTopic
 from raftwerk.cluster.client.cluster_client import ClusterClient
 from raftwerk.wire.api_keys import ApiKey

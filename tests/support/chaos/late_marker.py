@@ -12,12 +12,13 @@ from __future__ import annotations
 import asyncio
 
 from raftwerk.broker.transactions.transaction_config import TRANSACTION_TOPIC
+from raftwerk.chaos.sim.cluster_config import ClusterConfig
 from raftwerk.chaos.sim.invariants.client_invariants import History
 from raftwerk.chaos.sim.invariants.invariant_broken import InvariantBroken
 from raftwerk.chaos.sim.invariants.transaction_invariants import Outcome, TransactionHistory
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop
 from raftwerk.chaos.sim.kernel.world import World
-from raftwerk.chaos.sim.simulated_cluster import ClusterConfig, SimulatedCluster
+from raftwerk.chaos.sim.simulated_cluster import SimulatedCluster
 from raftwerk.chaos.sim.workloads.administrator import RetryingAdmin
 from raftwerk.chaos.sim.workloads.clients import ClientContext
 from raftwerk.chaos.sim.workloads.transactions.committed_reader import CommittedReader

@@ -34,9 +34,22 @@ class HeldLog:
         self.known_producers: list[int] = []
 
     @property
-    def producers(self) -> dict[int, str]:
-        """The producers that the log has in memory."""
-        return dict.fromkeys(self.known_producers, "something")
+    def producers(self) -> dict[int, Any]:
+        """The producers that the log has in memory: those of its batches, or those that a compacted one is given."""
+        if self.config.is_compacted:
+            return dict.fromkeys(self.known_producers, "something")
+        followed = LogReplay()
+        for batch in self.batches:
+            followed.follow(read_header(batch), batch)
+        return {
+            producer_id: SimpleNamespace(
+                batches=[
+                    SimpleNamespace(first_sequence=first, last_sequence=last, last_offset=offset)
+                    for first, last, offset in known.batches
+                ]
+            )
+            for producer_id, known in followed.producers.items()
+        }
 
     def add(self, batch: bytes | bytearray, at: int | None = None) -> None:
         """Append a batch, at the end or after a gap."""

@@ -67,7 +67,9 @@ class _Seen:
     header: RequestHeader
     inner: RequestHeader | None
     """Of the client's request, when a broker forwards one."""
-    request: Struct
+    body: bytes
+    """Of the client's request, with whatever is before it up to `body_at`."""
+    body_at: int
     end_offset: int
     """The end of the controller's log."""
     newest: CommittedBatch | None
@@ -95,14 +97,13 @@ class ControllerAnswers:
     def _see(self, log: PartitionRaftLog | None, header: RequestHeader, frame: bytes, body_at: int) -> _Seen | None:
         if log is None:
             return None
-        request = decode_request(header.api_key, header.api_version, frame, body_at)
         inner = None
         if header.api_key == ApiKey.ENVELOPE:
-            inner, body_at = parse_request_header(request.request_data)
+            frame = decode_request(header.api_key, header.api_version, frame, body_at).request_data
+            inner, body_at = parse_request_header(frame)
             if inner.api_key not in _DECIDED:
                 return None
-            request = decode_request(inner.api_key, inner.api_version, request.request_data, body_at)
-        return _Seen(header, inner, request, log.end_offset, self._newest_uncommitted(log))
+        return _Seen(header, inner, frame, body_at, log.end_offset, self._newest_uncommitted(log))
 
     def _newest_uncommitted(self, log: PartitionRaftLog) -> CommittedBatch | None:
         """The last batch with records of metadata that is not committed; None when all of them are."""
@@ -127,14 +128,16 @@ class ControllerAnswers:
             answer = _answer(seen, frame)
             if answer is None or any(has_error_code(answer, code) for code in _UNDECIDED):
                 continue
-            api, newest = ApiKey((seen.inner or seen.header).api_key), seen.newest
+            header, newest = seen.inner or seen.header, seen.newest
+            api = ApiKey(header.api_key)
             if newest is not None and self._committed.committed.get(newest.base_offset) != newest:
                 detail = (
                     f"{api.name}: {answer.to_dict()}; records up to {newest.last_offset} of epoch "
                     f"{newest.epoch} were there, committed is what is below {self._committed.committed_end}"
                 )
                 raise InvariantBroken("what a controller has answered rests on committed metadata", detail)
-            untrue = first_untrue(api, seen.request, answer, self._states_since(seen.end_offset))
+            request = decode_request(api, header.api_version, seen.body, seen.body_at)
+            untrue = first_untrue(api, request, answer, self._states_since(seen.end_offset))
             if untrue is not None:
                 raise InvariantBroken(
                     "what a controller has confirmed is in the committed metadata", f"{api.name}: {untrue}"
