@@ -93,27 +93,28 @@ def _has_topic(asked: Struct, row: Struct) -> Holds:
 def _deleted_topics(_request: Struct, answer: Struct) -> Iterator[Claim]:
     for row in answer.responses:
         if not row.error_code:
-            topic_id = row.get("topic_id", None)
-            yield (
-                f"no topic {row.name}",
-                lambda metadata, name=row.name, topic_id=topic_id: (
-                    name not in metadata.topics
-                    if topic_id is None
-                    else metadata.topics.get(name, (None,))[0] != topic_id
-                ),
-            )
+            yield f"no topic {row.name}", _lacks_topic(row.name, row.get("topic_id", None))
+
+
+def _lacks_topic(name: str, topic_id: UUID | None) -> Holds:
+    """A topic that was created since under the same name has another id; version 5 and below tell of none."""
+
+    def holds(metadata: Metadata) -> bool:
+        there = metadata.topics.get(name)
+        return there is None or (topic_id is not None and there[0] != topic_id)
+
+    return holds
 
 
 def _created_partitions(request: Struct, answer: Struct) -> Iterator[Claim]:
     codes = {row.name: row.error_code for row in answer.results}
     for asked in request.topics:
         if not codes[asked.name]:
-            yield (
-                f"{asked.count} partitions of {asked.name}",
-                lambda metadata, asked=asked: (
-                    asked.name in metadata.topics and len(metadata.topics[asked.name][1]) == asked.count
-                ),
-            )
+            yield f"{asked.count} partitions of {asked.name}", _has_partitions(asked.name, asked.count)
+
+
+def _has_partitions(topic: str, count: int) -> Holds:
+    return lambda metadata: topic in metadata.topics and len(metadata.topics[topic][1]) == count
 
 
 def _changed_settings(request: Struct, answer: Struct) -> Iterator[Claim]:
@@ -251,10 +252,11 @@ def _finalized(request: Struct, answer: Struct) -> Iterator[Claim]:
     refused = [row.feature for row in answer.get("results", ()) if row.error_code]
     for asked in request.feature_updates:
         if asked.feature not in refused and asked.feature != "kraft.version":
-            yield (
-                f"{asked.feature} at {asked.max_version_level}",
-                lambda metadata, asked=asked: metadata.features.get(asked.feature, 0) == asked.max_version_level,
-            )
+            yield f"{asked.feature} at {asked.max_version_level}", _has_level(asked.feature, asked.max_version_level)
+
+
+def _has_level(feature: str, level: int) -> Holds:
+    return lambda metadata: metadata.features.get(feature, 0) == level
 
 
 _CLAIMS: Mapping[Any, Callable[[Struct, Struct], Iterator[Claim]]] = {

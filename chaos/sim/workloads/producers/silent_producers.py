@@ -18,7 +18,7 @@ from .....wire.api_keys import ApiKey
 from .....wire.errors import ErrorCode
 from ...invariants.client_invariants import check_history
 from ...invariants.invariant_broken import InvariantBroken
-from ..clients import ClientContext, IdempotentProducer, SentBatch, TopicClient, TopicConsumer
+from ..clients import ClientContext, IdempotentProducer, ProduceAnswer, SentBatch, TopicClient, TopicConsumer
 from ..workload import create_topic_until_done
 
 _EXPIRATION_MS = 5_000
@@ -132,8 +132,9 @@ class SilentProducer(IdempotentProducer):
                 await asyncio.sleep(_RETRY_PAUSE_S)
                 await self._client.refresh()
 
-    def _on_acked(self, partition: int, batch: SentBatch, base_offset: int) -> None:
-        super()._on_acked(partition, batch, base_offset)
+    def on_acked(self, partition: int, batch: SentBatch, answer: ProduceAnswer) -> None:
+        """See `IdempotentProducer`; the last batches are kept to be sent again."""
+        super().on_acked(partition, batch, answer)
         self._acked.setdefault(partition, deque(maxlen=_KEPT_MAX)).append(batch)
 
     async def _repeat(self, partition: int) -> None:
@@ -148,7 +149,8 @@ class SilentProducer(IdempotentProducer):
             connection = await self._client.cluster.connection(self._client.partitions[partition].leader)
         except NO_ANSWER:
             return
-        code, base_offset = await self._answer(self._send(connection, partition, batch))
+        answer = await self._answer(self._send(connection, partition, batch))
+        code, base_offset = answer.code, answer.base_offset
         told = f"{self.name}/{partition}/{batch.first}: {ErrorCode(code).name} at {base_offset}"
         may_be_refused = code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not is_remembered
         if code not in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):

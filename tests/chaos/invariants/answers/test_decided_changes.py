@@ -179,7 +179,8 @@ def test_brokers_are_registered_fenced_and_removed_as_they_are_told() -> None:
     assert untrue(ApiKey.UNREGISTER_BROKER, 0, {"broker_id": 2}, {"error_code": 0}, gone) is None
     asked: dict[str, Any] = {"broker_id": 2, "incarnation_id": UUID(int=2), "rack": "rack", "log_dirs": [DIRECTORY]}
     assert untrue(ApiKey.BROKER_REGISTRATION, 4, asked, {"broker_epoch": 1}) is None
-    for wrong in ({"incarnation_id": UUID(int=9)}, {"rack": None}, {"log_dirs": []}):
+    wrongs: tuple[dict[str, Any], ...] = ({"incarnation_id": UUID(int=9)}, {"rack": None}, {"log_dirs": []})
+    for wrong in wrongs:
         assert untrue(ApiKey.BROKER_REGISTRATION, 4, {**asked, **wrong}, {"broker_epoch": 1}) is not None, wrong
     assert untrue(ApiKey.BROKER_REGISTRATION, 4, asked, {"broker_epoch": 2}) is not None
     beat = {"broker_id": 2, "broker_epoch": 1}
