@@ -47,6 +47,8 @@ class Replica:
     """One replica of a partition. Methods raise `ProtocolError` for requests that must be refused."""
 
     __slots__ = (
+        "_loaded_above",
+        "_loaded_end",
         "_refused_batches",
         "_stable_offset",
         "_uncommitted",
@@ -76,6 +78,8 @@ class Replica:
         """Whether its log directory has space for more records."""
         self._uncommitted: _Appends = deque()
         """The appends above the high watermark since the node started."""
+        self._loaded_above, self._loaded_end = self.high_watermark, log.log_end_offset
+        """The records between were there when the node started; the high watermark has not passed them yet."""
         self._unstable: _Appends = deque()
         """The appends between the last stable offset and the high watermark."""
         self._stable_offset = self.last_stable_offset
@@ -233,16 +237,25 @@ class Replica:
         )
 
     def committed_bytes(self) -> tuple[int, int]:
-        """How many bytes the high watermark has passed since the last call, and how many the last stable offset."""
+        """How many bytes the high watermark has passed since the last call, and how many the last stable offset.
+
+        Records that were there when the node started count as one byte: there is something new to read.
+        """
         uncommitted = self._uncommitted
         high_watermark = self.partition.high_watermark
+        size_bytes = self._loaded_bytes(high_watermark) if self._loaded_above < self._loaded_end else 0
         if self._unstable or not self.log.producers.is_stable:
-            return self._committed_and_stable_bytes(high_watermark)
-        size_bytes = 0
+            committed_bytes, stable_bytes = self._committed_and_stable_bytes(high_watermark)
+            return size_bytes + committed_bytes, stable_bytes
         while uncommitted and uncommitted[0][0] <= high_watermark:
             size_bytes += uncommitted.popleft()[1]
         self._stable_offset = high_watermark
         return size_bytes, size_bytes
+
+    def _loaded_bytes(self, high_watermark: int) -> int:
+        is_advanced = high_watermark > self._loaded_above
+        self._loaded_above = high_watermark
+        return int(is_advanced)
 
     def _committed_and_stable_bytes(self, high_watermark: int) -> tuple[int, int]:
         """Appends that are stable in part count as one byte: there is something new to read."""
@@ -466,6 +479,8 @@ class Replica:
         while self._unstable and self._unstable[-1][0] > log.log_end_offset:
             self._unstable.pop()
         self.partition.on_truncated(log.log_end_offset)
+        self._loaded_above = min(self._loaded_above, self.high_watermark)
+        self._loaded_end = min(self._loaded_end, log.log_end_offset)
 
     def restart_at(self, offset: int) -> None:
         """Delete all records and start again at `offset`: the leader's log starts above the end of this one."""
@@ -473,6 +488,7 @@ class Replica:
         self._uncommitted.clear()
         self._unstable.clear()
         self.partition.watermark.reset(offset)
+        self._loaded_end = 0
 
     def append_as_follower(self, records: memoryview, leader_high_watermark: int) -> None:
         """Append what the leader sent, byte for byte, and learn its high watermark."""

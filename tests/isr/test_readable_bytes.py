@@ -215,3 +215,52 @@ def test_what_comes_in_the_place_of_records_that_were_cut_off_counts_alone() -> 
     instead = take(1, 40)
     replica.append_as_follower(memoryview(b""), 2)
     assert replica.committed_bytes() == (kept + instead,) * 2
+
+
+def restarted(committed: int, written: int) -> Replica:
+    """A leader that started again with so many records, of which it knows so many to be committed."""
+    before = make()
+    for _ in range(written):
+        before.append_as_leader(batch(), -1, TIMES)
+    commit_to(before, committed)
+    return Replica(before.topic_id, before.partition, before.log, lambda _: None)
+
+
+def test_records_from_before_the_start_count_as_one_byte_when_they_are_committed() -> None:
+    """Who waits for a byte must be told of them, although nobody has counted their bytes."""
+    replica = restarted(committed=1, written=3)
+    assert replica.committed_bytes() == (0, 0)
+    commit_to(replica, 2)
+    assert replica.committed_bytes() == (1, 1)
+    assert replica.committed_bytes() == (0, 0)
+    size_bytes = replica.append_as_leader(batch(), -1, TIMES).size_bytes
+    commit_to(replica, 3)
+    assert replica.committed_bytes() == (1, 1)
+    commit_to(replica, 4)
+    assert replica.committed_bytes() == (size_bytes, size_bytes)
+
+
+def test_records_from_before_the_start_that_are_cut_off_are_not_counted() -> None:
+    replica = restarted(committed=1, written=3)
+    replica.truncate_to(2)
+    size_bytes = replica.append_as_leader(batch(), -1, TIMES).size_bytes
+    commit_to(replica, 2)
+    assert replica.committed_bytes() == (1, 1)
+    commit_to(replica, 3)
+    assert replica.committed_bytes() == (size_bytes, size_bytes)
+    emptied = restarted(committed=1, written=3)
+    emptied.restart_at(7)
+    size_bytes = emptied.append_as_leader(batch(), -1, TIMES).size_bytes
+    commit_to(emptied, 8)
+    assert emptied.committed_bytes() == (size_bytes, size_bytes)
+
+
+def test_an_open_transaction_from_before_the_start_is_committed_and_not_stable() -> None:
+    before = make()
+    write(before, 7)
+    replica = Replica(before.topic_id, before.partition, before.log, lambda _: None)
+    commit_to(replica, 1)
+    assert replica.committed_bytes() == (1, 0)
+    ended = end(replica, 7)
+    commit_to(replica, 2)
+    assert replica.committed_bytes() == (ended, ended)
