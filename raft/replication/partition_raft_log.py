@@ -334,8 +334,6 @@ class PartitionRaftLog:
 
         def done(flushed: asyncio.Future[int]) -> None:
             self._flush_is_running = False
-            if flushed.cancelled():
-                return
             error = flushed.exception()
             sometimes(began_at != self._truncations, "a metadata log was cut while it was being synced")
             if error is None and began_at == self._truncations:
