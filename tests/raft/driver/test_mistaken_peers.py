@@ -25,9 +25,7 @@ from raftwerk.wire.errors import ErrorCode
 
 AT = VoterEndpoint("n2", 9093)
 VOTER = ReplicaKey(2, UUID(int=2))
-VOTE = Vote(
-    cluster_id="c", voter=VOTER, candidate=ReplicaKey(1), epoch=5, last_epoch=0, last_offset=0, pre_vote=False
-)
+VOTE = Vote(cluster_id="c", voter=VOTER, candidate=ReplicaKey(1), epoch=5, last_epoch=0, last_offset=0, pre_vote=False)
 BEGIN = BeginQuorumEpoch(cluster_id="c", voter=VOTER, leader_id=1, epoch=5)
 END = EndQuorumEpoch(cluster_id="c", leader_id=1, epoch=5, preferred_successors=())
 
