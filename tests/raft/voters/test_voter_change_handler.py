@@ -181,9 +181,11 @@ def test_one_change_at_a_time() -> None:
     leader.on_probed(sent, BOTH)
     requests, replies = leader.ask(RemoveVoter(cluster_id="c", voter=key(1)), token=9)
     assert (requests, errors(replies)) == ([], [(9, ErrorCode.REQUEST_TIMED_OUT)])
+    requests, replies = leader.ask(UpdateVoter(cluster_id="c", epoch=1, voter=voter(1, "elsewhere")), token=10)
+    assert (requests, errors(replies)) == ([], [(10, ErrorCode.REQUEST_TIMED_OUT)])
     leader.commit()
     leader.fetch(4)
-    requests, _ = leader.ask(add(5), token=10)
+    requests, _ = leader.ask(add(5), token=11)
     assert [one.to for one in requests] == [5]
 
 
