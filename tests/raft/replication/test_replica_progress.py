@@ -52,6 +52,15 @@ def test_an_observer_is_forgotten_after_its_session() -> None:
     assert key(4) not in replicas.observers
 
 
+def test_a_former_voter_that_never_fetched_is_forgotten_as_if_it_had_at_the_beginning_of_time() -> None:
+    replicas = tracker(key(2))
+    replicas.set_voters(voters(LEADER))
+    replicas.forget_silent_observers(OBSERVER_SESSION_MS)
+    assert key(2) in replicas.observers
+    replicas.forget_silent_observers(OBSERVER_SESSION_MS + 1)
+    assert key(2) not in replicas.observers
+
+
 def test_what_is_known_is_kept_when_an_observer_becomes_a_voter_and_back() -> None:
     replicas = tracker(key(2))
     replicas.progress_of(key(4)).on_fetch(7, 10, now_ms=1000)

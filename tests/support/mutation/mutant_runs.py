@@ -370,7 +370,8 @@ def covering(mutant: CodeMutant, tests: Sequence[TestCoverage]) -> list[TestCove
     """The tests that run the mutated code, the quickest first.
 
     What runs at import may show in a test that runs no line of the module itself, such as one of a default. So there
-    all tests of a file count in which one runs the module. Of a module that only declares no test runs a line: all count.
+    all tests of a file count in which one runs the module. All tests count for a module that only declares, of which
+    none runs a line.
     """
     sound = [test for test in tests if test.passed]
     if not mutant.function:
