@@ -24,6 +24,7 @@ def checkpoint(tmp_path: Path) -> LogEndCheckpoint:
 
 def test_round_trip() -> None:
     end = LogEnd(3, 40, 50)
+    assert end.encode() == b'{"version":0,"epoch":3,"committedOffset":40,"logEndOffset":50}'
     assert parse_log_end(end.encode()) == end
 
 

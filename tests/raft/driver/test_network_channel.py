@@ -104,10 +104,13 @@ class Peer:
         self.error: BaseException | None = None
         self.answer: bytes | None = None
         """Instead of the right one."""
+        self.may_connect: asyncio.Future[None] | None = None
         self.channel = NetworkChannel(RaftConfig(node_id=1, cluster_id="c", voters={2: AT}), self.connect)
 
     async def connect(self, host: str, port: int) -> Any:
         assert (host, port) == AT
+        if self.may_connect is not None:
+            await self.may_connect
         self.connections.append(PeerConnection(self))
         return self.connections[-1]
 
@@ -208,6 +211,20 @@ def test_fetches_have_a_connection_of_their_own_as_they_may_wait_long() -> None:
         assert others == [VOTE, BEGIN]
         peer.channel.close()
         assert all(connection.is_closed for connection in peer.connections)
+
+    asyncio.run(run())
+
+
+def test_requests_that_wait_for_one_attempt_to_connect_all_use_its_connection() -> None:
+    async def run() -> None:
+        peer = Peer()
+        peer.may_connect = asyncio.get_running_loop().create_future()
+        asked = [asyncio.create_task(peer.ask(request)) for request in (VOTE, BEGIN, VOTE)]
+        await asyncio.sleep(0)
+        peer.may_connect.set_result(None)
+        assert await asyncio.wait_for(asyncio.gather(*asked), 10) == [VOTED, BEGUN, VOTED]
+        (connection,) = peer.connections
+        assert connection.received == [VOTE, BEGIN, VOTE]
 
     asyncio.run(run())
 
