@@ -5,91 +5,28 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import random
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.raft.nodes import Listener
+from support.raft.lone_voter import CONFIG, DAY_S, LoneVoter, run
 
-from raftwerk.chaos.sim.disk.sim_disk import SimDisk
-from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
 from raftwerk.raft.driver.log_end_checkpoint import LOG_END_FILE, LogEnd, parse_log_end
-from raftwerk.raft.driver.raft_driver import QuorumFailedError, RaftDriver, metadata_log_dir, open_metadata_log
-from raftwerk.raft.quorum.config import RaftConfig
+from raftwerk.raft.driver.raft_driver import QuorumFailedError
 from raftwerk.raft.replication.spare_space import SPARE_FILE
 from raftwerk.raft.snapshots.snapshot_store import SnapshotRetention
 from raftwerk.raft.snapshots.snapshot_writer import SnapshotContents
 from raftwerk.raft.types import LeaderAndEpoch
 from raftwerk.raft.voters.voter_set import VoterEndpoint
-from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.types import SnapshotId
 
-DAY_S = 24 * 60 * 60
-CONFIG = RaftConfig(node_id=1, cluster_id="c", voters={1: VoterEndpoint("n1", 9093)})
 SPARE = f"/data/{SPARE_FILE}"
-
-
-class LoopClock:
-    """The wall clock shows the time of the loop, since 1970."""
-
-    def wall_ms(self) -> int:
-        return int(asyncio.get_running_loop().time() * 1000)
-
-
-async def refuse(_host: str, _port: int) -> Any:
-    raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody listens")
-
-
-class Node:
-    """A lone voter."""
-
-    def __init__(self) -> None:
-        self.disk = SimDisk(random.Random(0))
-        self.disk.makedirs(metadata_log_dir("/data"))
-        self.listener = Listener()
-        self.driver: RaftDriver
-
-    async def start(self, config: RaftConfig = CONFIG) -> RaftDriver:
-        runtime = Runtime(disk=self.disk, clock=LoopClock(), rng=random.Random(0))
-        log = open_metadata_log(runtime, "/data")
-        self.listener = Listener()
-        self.driver = RaftDriver(config, runtime, log, metadata_log_dir("/data"), self.listener, refuse)
-        await self.driver.start()
-        await asyncio.sleep(1)
-        return self.driver
-
-    async def commit(self, *records: bytes) -> int:
-        """The offset after the records, which are committed."""
-        offset = self.driver.append(records, self.driver.epoch)
-        await asyncio.sleep(1)
-        assert self.driver.high_watermark == offset + 1
-        return offset + 1
-
-    async def snapshot(self, end_offset: int) -> SnapshotId:
-        """A snapshot that is written now."""
-        snapshot = SnapshotId(end_offset, self.driver.epoch)
-        written_ms = LoopClock().wall_ms()
-        assert self.driver.create_snapshot(SnapshotContents(snapshot, written_ms, iter([[b"state"]])))
-        await asyncio.sleep(1)
-        return snapshot
-
-    def snapshots(self) -> list[str]:
-        return [name for name in self.disk.listdir(metadata_log_dir("/data")) if name.endswith(".checkpoint")]
-
-
-def run(test: Callable[[Node], Awaitable[None]]) -> None:
-    async def with_node() -> None:
-        await test(Node())
-
-    ProcessLoop(Scheduler(), "test").run_until_complete(with_node(), timeout_s=10 * DAY_S)
 
 
 def test_old_snapshots_are_deleted_when_their_time_has_come_however_far_away_that_is() -> None:
     """The wall clock may jump, so it is looked at once a day at least."""
 
-    async def test(node: Node) -> None:
+    async def test(node: LoneVoter) -> None:
         kept_ms = 3 * DAY_S * 1000
         await node.start(replace(CONFIG, snapshot_retention=SnapshotRetention(-1, kept_ms)))
         await node.snapshot(await node.commit(b"a"))
@@ -107,7 +44,7 @@ def test_old_snapshots_are_deleted_when_their_time_has_come_however_far_away_tha
 
 
 def test_snapshots_that_are_too_old_at_the_start_are_deleted_then() -> None:
-    async def test(node: Node) -> None:
+    async def test(node: LoneVoter) -> None:
         await node.start()
         await node.snapshot(await node.commit(b"a"))
         await node.snapshot(await node.commit(b"b"))
@@ -123,7 +60,7 @@ def test_snapshots_that_are_too_old_at_the_start_are_deleted_then() -> None:
 def test_an_old_snapshot_that_cannot_be_deleted_is_logged_and_a_log_that_cannot_be_ends_the_node(
     suffix: str, ends: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def test(node: Node) -> None:
+    async def test(node: LoneVoter) -> None:
         await node.start(replace(CONFIG, snapshot_retention=SnapshotRetention(-1, 60_000)))
         for record in (b"a", b"b"):
             await node.snapshot(await node.commit(record))
@@ -146,7 +83,7 @@ def test_an_old_snapshot_that_cannot_be_deleted_is_logged_and_a_log_that_cannot_
 
 
 def test_a_snapshot_that_cannot_be_written_is_logged_and_the_next_one_may_be(caplog: pytest.LogCaptureFixture) -> None:
-    async def test(node: Node) -> None:
+    async def test(node: LoneVoter) -> None:
         await node.start()
         end_offset = await node.commit(b"a")
 
@@ -167,7 +104,7 @@ def test_a_snapshot_that_cannot_be_written_is_logged_and_the_next_one_may_be(cap
 
 
 def test_spare_space_that_was_used_is_held_again_when_the_disk_has_room() -> None:
-    async def test(node: Node) -> None:
+    async def test(node: LoneVoter) -> None:
         await node.start(replace(CONFIG, spare_bytes=1 << 16))
         assert node.disk.exists(SPARE)
         node.disk.fill(0)
@@ -191,7 +128,7 @@ def test_spare_space_that_was_used_is_held_again_when_the_disk_has_room() -> Non
 
 
 def test_a_node_without_spare_space_leaves_the_quorum_when_its_disk_is_full() -> None:
-    async def test(node: Node) -> None:
+    async def test(node: LoneVoter) -> None:
         driver = await node.start()
         assert not node.disk.exists(SPARE)
         node.disk.fill(0)
@@ -208,7 +145,7 @@ def test_a_node_without_spare_space_leaves_the_quorum_when_its_disk_is_full() ->
 
 
 def test_what_is_committed_on_the_disk_is_noted_while_a_voter_runs() -> None:
-    async def test(node: Node) -> None:
+    async def test(node: LoneVoter) -> None:
         await node.start()
         for number in range(12):
             await node.commit(b"%d" % number)
@@ -224,7 +161,7 @@ def test_what_is_committed_on_the_disk_is_noted_while_a_voter_runs() -> None:
 def test_a_change_of_role_is_logged_with_the_role_before_and_the_epoch(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
 
-    async def test(node: Node) -> None:
+    async def test(node: LoneVoter) -> None:
         await node.start()
         lines = [line for line in caplog.messages if line.startswith("quorum-role")]
         assert lines == ["quorum-role role=leader role_before=none epoch=1"]
@@ -237,7 +174,7 @@ def test_a_change_of_role_is_logged_with_the_role_before_and_the_epoch(caplog: p
 
 
 def test_a_lone_leader_stops_at_once_since_nobody_can_take_over() -> None:
-    async def test(node: Node) -> None:
+    async def test(node: LoneVoter) -> None:
         await node.start()
         began_s = asyncio.get_running_loop().time()
         await node.driver.stop()
@@ -247,7 +184,7 @@ def test_a_lone_leader_stops_at_once_since_nobody_can_take_over() -> None:
 
 
 def test_what_a_node_that_was_not_started_or_has_stopped_says_of_itself() -> None:
-    async def test(node: Node) -> None:
+    async def test(node: LoneVoter) -> None:
         driver = await node.start()
         assert driver.leader_endpoint() == VoterEndpoint("n1", 9093)
         assert driver.voter_endpoints() == {1: VoterEndpoint("n1", 9093)}
