@@ -346,5 +346,4 @@ class PartitionRaftLog:
         """Close the files. Unless `clean`, records that were not flushed are left to recovery."""
         if self._partial is not None:
             self._partial[1].close()
-            self._partial = None
         self._log.close(clean=clean)

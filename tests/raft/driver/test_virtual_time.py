@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import logging
+import weakref
 from dataclasses import replace
 from typing import Any
 
@@ -195,5 +197,28 @@ def test_what_a_node_that_was_not_started_or_has_stopped_says_of_itself() -> Non
         assert driver.leader_and_epoch == LeaderAndEpoch(None, 1)
         with pytest.raises(QuorumFailedError):
             driver.append([b"x"], 1)
+
+    run(test)
+
+
+@pytest.mark.parametrize("waits_for", ["the quorum", "snapshots", "spare space"])
+def test_a_node_that_has_stopped_is_not_kept_by_its_timers(waits_for: str) -> None:
+    async def test(node: LoneVoter) -> None:
+        config = CONFIG
+        if waits_for == "the quorum":
+            config = replace(CONFIG, voters={**CONFIG.voters, 2: VoterEndpoint("n2", 9093)})
+        elif waits_for == "spare space":
+            node.disk.fill(1 << 16)
+            config = replace(CONFIG, spare_bytes=1 << 16)
+        driver = await node.start(config)
+        if waits_for == "snapshots":
+            for record in (b"a", b"b"):
+                await node.snapshot(await node.commit(record))
+        await driver.stop()
+        kept = weakref.ref(driver)
+        del driver, node.driver
+        await asyncio.sleep(0.001)
+        gc.collect()
+        assert kept() is None
 
     run(test)

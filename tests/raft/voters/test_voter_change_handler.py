@@ -7,8 +7,9 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from support.raft.memory_log import MemoryLog
+from support.raft.memory_log import Entry, MemoryLog
 
+from raftwerk.log.errors import StorageError
 from raftwerk.raft.messages.messages import (
     AddVoter,
     ChangeReply,
@@ -45,6 +46,7 @@ class LoneLeader:
     """A lone voter that leads epoch 1. Observer 4 has caught up with it."""
 
     def __init__(self, *, is_dynamic: bool = True, observer_fetches: bool = True) -> None:
+        self.has_disk = True
         config = RaftConfig(
             node_id=1,
             cluster_id="c",
@@ -53,12 +55,17 @@ class LoneLeader:
             directory_id=key(1).directory_id,
             listeners=voter(1).listeners,
         )
-        self.log = MemoryLog(formatted=[KRaftVersion(1), VoterSet.of([voter(1)])] if is_dynamic else [])
+        formatted = [KRaftVersion(1), VoterSet.of([voter(1)])] if is_dynamic else []
+        self.log = MemoryLog(self.on_append, formatted)
         self.quorum = Quorum(config, self.log, ElectionState(), random.Random(0))
         self.quorum.start(0)
         self.commit()
         if observer_fetches:
             self.fetch(4)
+
+    def on_append(self, _entry: Entry, _previous_epoch: int) -> None:
+        if not self.has_disk:
+            raise StorageError("the disk is broken")
 
     def commit(self) -> list[tuple[int, ChangeReply]]:
         """All that the leader has is durable; the answers that follow."""
@@ -256,3 +263,16 @@ def test_a_request_of_another_cluster_or_epoch_is_refused() -> None:
         ErrorCode.UNKNOWN_LEADER_EPOCH,
     ]
     assert leader.voters == VoterSet.of([voter(1)])
+
+
+def test_a_record_that_cannot_be_written_is_no_refusal_but_ends_the_node() -> None:
+    """The driver makes it leave the quorum, as after any other write that fails."""
+    leader = LoneLeader()
+    leader.has_disk = False
+    with pytest.raises(StorageError):
+        leader.ask(UpdateVoter(cluster_id="c", epoch=1, voter=voter(1, "elsewhere")))
+    leader = LoneLeader()
+    sent = leader.probe()
+    leader.has_disk = False
+    with pytest.raises(StorageError):
+        leader.on_probed(sent, BOTH)

@@ -161,7 +161,8 @@ def _run_pytest(root: Path, paths: Sequence[str], plugin: object, directory: str
         "-m",
         WITHOUT_PROCESSES,
     ]
-    pytest.main([*options, *without, *paths], plugins=[plugin])
+    if pytest.main([*options, *without, *paths], plugins=[plugin]) == pytest.ExitCode.INTERNAL_ERROR:
+        raise RuntimeError("pytest broke off")
 
 
 def _forked(do: Callable[[], None], output: str = os.devnull) -> int:

@@ -1,0 +1,109 @@
+"""A node that cannot go on leaves the quorum: what it says to whom, and that it does so once."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+from typing import Any
+from uuid import UUID
+
+import pytest
+from support.raft.lone_voter import LoneVoter, run
+
+from raftwerk.chaos.sim.disk.sim_disk import SimDisk
+from raftwerk.log.errors import StorageError
+from raftwerk.raft.driver.raft_driver import open_metadata_log
+from raftwerk.raft.messages.messages import Fetch
+from raftwerk.raft.messages.wire_messages import fetch_request
+from raftwerk.raft.types import ReplicaKey
+from raftwerk.runtime.clock import SystemClock
+from raftwerk.runtime.ports import Runtime
+from raftwerk.wire.errors import ErrorCode
+
+
+def test_a_log_whose_directory_cannot_be_made_durable_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = SimDisk(random.Random(0))
+    disk.makedirs("/data")
+    syncs = disk.fsync_dir
+
+    def refuse(path: str) -> None:
+        if path == "/data":
+            raise OSError(errno.EIO, "input/output error", path)
+        syncs(path)
+
+    monkeypatch.setattr(disk, "fsync_dir", refuse)
+    with pytest.raises(StorageError, match="__cluster_metadata-0 cannot be made durable"):
+        open_metadata_log(Runtime(disk=disk, clock=SystemClock(), rng=random.Random(0)), "/data")
+
+
+def test_a_listener_that_appends_to_a_disk_that_fails_ends_its_node_once(caplog: pytest.LogCaptureFixture) -> None:
+    """The append ends the node, and then the error reaches the publisher through the listener."""
+
+    async def test(node: LoneVoter) -> None:
+        driver = await node.start()
+        end_offset = await node.commit(b"a")
+        commits = node.listener.on_commit
+
+        def append(batches: Any) -> None:
+            commits(batches)
+            node.disk.fail_dir("/data")
+            driver.append([b"b"], driver.epoch)
+
+        node.listener.on_commit = append  # type: ignore[method-assign]
+        driver.append([b"c"], driver.epoch)
+        await asyncio.sleep(1)
+        assert isinstance(driver.failure.result(), StorageError)
+        assert driver.high_watermark == end_offset + 1
+        await driver.stop()
+
+    run(test)
+    assert sum("leaves the metadata quorum" in line for line in caplog.messages) == 1
+
+
+def test_a_fetch_that_finds_the_disk_broken_is_refused_and_ends_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(node: LoneVoter) -> None:
+        driver = await node.start()
+        fetch = Fetch(
+            cluster_id="c",
+            replica=ReplicaKey(9, UUID(int=9)),
+            epoch=driver.epoch,
+            fetch_offset=0,
+            last_epoch=0,
+            max_wait_ms=0,
+            max_bytes=1000,
+        )
+        answered = await driver.handle_fetch(18, fetch_request(fetch))
+        assert answered.topics[0].partitions[0].error_code == ErrorCode.NONE
+
+        def fail(*_: object, **__: object) -> None:
+            raise StorageError("the disk is broken")
+
+        monkeypatch.setattr(driver._log._log, "read", fail)
+        refused = await driver.handle_fetch(18, fetch_request(fetch))
+        assert [row.error_code for row in refused.topics[0].partitions] == [ErrorCode.KAFKA_STORAGE_ERROR]
+        assert driver.failure.done()
+        refused = await driver.handle_fetch(18, fetch_request(fetch))
+        assert [row.error_code for row in refused.topics[0].partitions] == [ErrorCode.KAFKA_STORAGE_ERROR]
+        await driver.stop()
+
+    run(test)
+
+
+def test_a_log_that_cannot_be_rolled_after_a_snapshot_ends_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(node: LoneVoter) -> None:
+        driver = await node.start()
+        end_offset = await node.commit(b"a")
+        opens = node.disk.open
+
+        def refuse(path: str, *, create: bool = False) -> Any:
+            if create and path.endswith(".log"):
+                raise OSError(errno.EIO, "input/output error", path)
+            return opens(path, create=create)
+
+        monkeypatch.setattr(node.disk, "open", refuse)
+        await node.snapshot(end_offset)
+        assert isinstance(driver.failure.result(), StorageError)
+        await driver.stop()
+
+    run(test)
