@@ -74,6 +74,20 @@ def test_a_file_of_another_size_is_replaced_and_one_that_is_not_wanted_removed()
     assert not SpareSpace(disk, "/data", 0).hold() and not disk.exists(PATH)
 
 
+def test_a_disk_that_refuses_leaves_the_log_without_spare_space() -> None:
+    disk, spare = make()
+    assert spare.hold()
+    disk.fail_dir("/data")
+    assert not spare.release(), "nothing was gained"
+    assert not spare.is_held
+    disk.repair_dirs()
+    assert spare.hold()
+    disk.fail_dir("/data")
+    assert not spare.hold()
+    assert not spare.is_held
+    assert not spare.release()
+
+
 def test_a_disk_that_is_full_for_an_index_keeps_no_record_out_of_the_metadata_log() -> None:
     disk, spare = make(1 << 16)
     runtime = Runtime(disk, FixedClock(), random.Random(0))

@@ -213,6 +213,37 @@ def test_what_is_not_about_the_one_partition_is_refused(change: Any) -> None:
         parse_election_reply(VOTES[0], response)
 
 
+@pytest.mark.parametrize("request_", [VOTES[0], BEGIN, END, FETCH_SNAPSHOT])
+@pytest.mark.parametrize("other", ["topic", "partition"])
+def test_another_topic_or_partition_is_unknown(request_: Any, other: str) -> None:
+    is_snapshot = isinstance(request_, FetchSnapshot)
+    fields = fetch_snapshot_request_fields(request_) if is_snapshot else election_request_fields(request_, LISTENER)
+    (topic,) = fields["topics"]
+    if other == "topic":
+        topic["name" if is_snapshot else "topic_name"] = "t"
+    else:
+        topic["partitions"][0]["partition" if is_snapshot else "partition_index"] = 1
+    key, version = api_of(request_)
+    decoded = decode_request(key, version, encode_request(key, version, fields), 0)
+    with pytest.raises(ProtocolError) as refused:
+        parse_fetch_snapshot(decoded) if is_snapshot else parse_request(key, decoded, LISTENER)
+    assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_refused_update_names_the_leader_and_where_it_listens() -> None:
+    cases = [(2, AT, (2, 5, "n2", 9093)), (0, AT, (0, 5, "n2", 9093)), (None, None, (-1, 5, "", 0))]
+    for leader_id, endpoint, expected in cases:
+        reply = ChangeReply(
+            error=ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id=leader_id, epoch=5, leader_endpoint=endpoint
+        )
+        fields = change_reply_fields(ApiKey.UPDATE_RAFT_VOTER, reply)
+        data = encode_response(ApiKey.UPDATE_RAFT_VOTER, 0, fields)
+        told = decode_response(ApiKey.UPDATE_RAFT_VOTER, 0, data)
+        leader = told.current_leader
+        assert told.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (leader.leader_id, leader.leader_epoch, leader.host, leader.port) == expected
+
+
 @pytest.mark.parametrize("field", ["replica_epoch", "replica_id", "last_offset", "last_offset_epoch"])
 def test_a_vote_without_a_candidate_or_its_end_is_refused(field: str) -> None:
     key, version = api_of(VOTES[0])

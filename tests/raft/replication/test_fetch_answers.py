@@ -72,6 +72,13 @@ def test_what_was_told_last_counts_for_versions_that_do_not_say_what_they_know()
     assert answer(log, progress, committed=3, high_watermark=None) is None
 
 
+def test_a_leader_that_has_committed_nothing_has_no_high_watermark_to_tell() -> None:
+    log = log_of(5, 5, 5)
+    for known in (None, -1):
+        assert answer(log, committed=-1, high_watermark=known) is None
+        assert answer(log, committed=0, high_watermark=known) == expected(high_watermark=0)
+
+
 def test_a_log_that_parts_is_told_at_once_where_and_gets_no_records() -> None:
     log = log_of(4, 4, 6, 6)
     reply = answer(log, fetch_offset=3, last_epoch=5)

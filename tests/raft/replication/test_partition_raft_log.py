@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from support.raft.memory_log import MemoryLog
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
+from raftwerk.log.errors import StorageError
 from raftwerk.raft.driver.raft_driver import metadata_log_dir, open_metadata_log
 from raftwerk.raft.replication.partition_raft_log import PartitionRaftLog
 from raftwerk.raft.snapshots.snapshot_store import SnapshotRetention, encode_snapshot
@@ -19,7 +20,7 @@ from raftwerk.raft.types import LOG_BEGIN, CommittedBatch, ReplicaKey
 from raftwerk.raft.voters.voter_set import KRaftVersion, LeaderChange, Voter, VoterListener, VoterSet
 from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.errors import ProtocolError
-from raftwerk.wire.records import NewRecord, encode_batch
+from raftwerk.wire.records import ControlRecordType, NewRecord, encode_batch, encode_control_record, set_base_offset
 from raftwerk.wire.types import SnapshotId
 
 NOW_MS = 1_700_000_000_000
@@ -216,3 +217,27 @@ def test_old_snapshots_are_deleted_by_the_size_of_all_that_is_kept() -> None:
     assert (log.start, len(log.snapshots.ids)) == (LOG_BEGIN, 3)
     assert log.clean(SnapshotRetention(kept - 1, -1), 0) is None
     assert (log.start, log.snapshots.ids) == (SnapshotId(2, 1), [SnapshotId(2, 1), SnapshotId(3, 1)])
+
+
+def test_without_a_download_there_is_nothing_to_install() -> None:
+    log = opened()
+    log.append_records([b"a"], 1)
+    assert not log.install_snapshot(SnapshotId(5, 1))
+    assert (log.start, log.end_offset) == (LOG_BEGIN, 1)
+
+
+def test_a_snapshot_whose_voters_cannot_be_read_is_damaged() -> None:
+    log = opened()
+    header, *rest = encode_snapshot(SnapshotId(2, 1), 5, iter([[b"a"]]))
+    wrong = encode_control_record(ControlRecordType.KRAFT_VOTERS, b"", 5)
+    batches = [header, encode_batch([wrong], base_offset=1, leader_epoch=1, is_control=True)]
+    file = log.snapshots.begin(SnapshotId(2, 1))
+    for at, data in enumerate(rest, start=2):
+        set_base_offset(data, 0, at)
+        batches.append(data)
+    file.append([b"".join(batches)])
+    file.close()
+    log.snapshots.publish(SnapshotId(2, 1))
+    log.snapshots.check(SnapshotId(2, 1))
+    with pytest.raises(StorageError, match="is damaged"):
+        log.snapshots.controls(SnapshotId(2, 1))

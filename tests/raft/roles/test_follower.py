@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 from support.raft.memory_log import Entry, MemoryLog
 
+from raftwerk.log.errors import StorageError
 from raftwerk.raft.messages.messages import (
     AddVoter,
     BeginQuorumEpoch,
@@ -146,6 +147,23 @@ def test_what_it_cannot_take_is_fetched_again_after_a_while() -> None:
         node.quorum.on_timer(BEGAN_MS + 100 + RETRY_MS)
         node.fetch()
         assert node.quorum.state.high_watermark.offset is None
+
+
+def test_records_that_cannot_be_written_end_the_node() -> None:
+    def refuse(_entry: Entry, _previous_epoch: int) -> None:
+        raise StorageError("the disk is broken")
+
+    node = Following(log=MemoryLog(refuse))
+    with pytest.raises(StorageError):
+        node.answer(node.fetch(), BEGAN_MS + 10, records=(A,), high_watermark=1)
+
+
+def test_who_follows_sends_a_change_of_the_voters_to_the_leader() -> None:
+    node = Following()
+    node.quorum.on_voter_change(7, RemoveVoter(cluster_id="c", voter=key(2)), BEGAN_MS)
+    ((token, reply),) = node.quorum.take_effects().change_replies
+    assert (token, reply.error) == (7, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert (reply.leader_id, reply.leader_endpoint, reply.epoch) == (3, STATIC[3], 6)
 
 
 def test_what_becomes_of_a_former_fetch_changes_nothing() -> None:
