@@ -40,7 +40,7 @@ def answer(
 
 
 def expected(**changes: Any) -> FetchReply:
-    fields = {"high_watermark": 2, "records": b""} | changes
+    fields: dict[str, Any] = {"high_watermark": 2, "records": b""} | changes
     return FetchReply(error=ErrorCode.NONE, leader_id=1, epoch=6, leader_endpoint=AT, **fields)
 
 

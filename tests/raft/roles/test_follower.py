@@ -299,13 +299,18 @@ def part(node: Following, sent: Outgoing, data: Any, now_ms: int, position: int 
     node.quorum.on_reply(sent, reply, now_ms)
 
 
+def installed(node: Following) -> tuple[SnapshotId | None, int | None]:
+    """The snapshot that its log begins with, and what it knows to be committed."""
+    return node.log.installed, node.quorum.state.high_watermark.offset
+
+
 def test_a_snapshot_comes_in_parts_and_takes_the_place_of_the_log() -> None:
     node, sent = downloading()
     part(node, sent, (A, B), BEGAN_MS + 20)
-    assert node.log.installed is None
+    assert installed(node) == (None, None)
     assert node.role.deadline_ms == BEGAN_MS + 20 + FETCH_TIMEOUT_MS, "the leader is alive"
     part(node, part_asked(node, 2), (C,), BEGAN_MS + 30, position=2)
-    assert (node.log.installed, node.quorum.state.high_watermark.offset) == (SNAPSHOT, 3)
+    assert installed(node) == (SNAPSHOT, 3)
     request = node.fetch().request
     assert isinstance(request, Fetch) and request.fetch_offset == 3
 
@@ -324,7 +329,7 @@ def test_a_snapshot_that_ends_too_early_is_fetched_again() -> None:
     node, sent = downloading()
     part(node, sent, (A, B), BEGAN_MS + 20)
     part(node, part_asked(node, 2), (), BEGAN_MS + 30, position=2)
-    assert (node.log.installed, node.quorum.state.high_watermark.offset) == (None, None)
+    assert installed(node) == (None, None)
     assert node.quorum.next_deadline_ms() == BEGAN_MS + 30 + RETRY_MS
 
 

@@ -39,6 +39,10 @@ def observer() -> Quorum:
     return started(RaftConfig(node_id=9, cluster_id="c", voters=VOTERS, can_vote=False))
 
 
+def kind(quorum: Quorum) -> RoleKind:
+    return quorum.state.role.kind
+
+
 def sent_by(quorum: Quorum) -> list[Outgoing]:
     return quorum.take_effects().requests
 
@@ -67,7 +71,7 @@ def test_an_answer_without_a_leader_ends_the_request_and_names_the_epoch() -> No
     quorum = observer()
     (sent,) = sent_by(quorum)
     quorum.on_reply(sent, FetchReply(error=ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id=None, epoch=5), 1010)
-    assert quorum.state.role.kind is RoleKind.UNATTACHED
+    assert kind(quorum) is RoleKind.UNATTACHED
     quorum.on_timer(1000 + RETRY_MS)
     (following,) = sent_by(quorum)
     assert following.to != sent.to
@@ -79,9 +83,9 @@ def test_an_answer_without_a_leader_ends_the_request_and_names_the_epoch() -> No
     quorum.on_reply(sent, late, 1102)
     quorum.on_timer(2000)
     assert sent_by(quorum) == [], "what becomes of a former request does not end the present one"
-    assert quorum.state.role.kind is RoleKind.UNATTACHED
+    assert kind(quorum) is RoleKind.UNATTACHED
     quorum.on_reply(current, late, 1103)
-    assert quorum.state.role.kind is RoleKind.FOLLOWER
+    assert kind(quorum) is RoleKind.FOLLOWER
 
 
 def test_a_voter_that_waits_for_its_election_asks_nobody() -> None:
@@ -90,9 +94,9 @@ def test_a_voter_that_waits_for_its_election_asks_nobody() -> None:
     assert deadline_ms is not None and deadline_ms > 1000
     quorum.on_timer(deadline_ms - 1)
     assert sent_by(quorum) == []
-    assert quorum.state.role.kind is RoleKind.UNATTACHED
+    assert kind(quorum) is RoleKind.UNATTACHED
     quorum.on_timer(deadline_ms)
-    assert quorum.state.role.kind is RoleKind.PROSPECTIVE
+    assert kind(quorum) is RoleKind.PROSPECTIVE
 
 
 def test_a_node_that_knows_only_itself_looks_again_later() -> None:
@@ -130,4 +134,4 @@ def test_a_voter_that_lost_and_has_bootstrap_servers_both_asks_for_the_leader_an
     quorum.on_failure(asked, FailureKind.LOST, now_ms + 1)
     assert quorum.next_deadline_ms() == min(stands_at_ms, now_ms + RETRY_MS)
     quorum.on_timer(stands_at_ms)
-    assert quorum.state.role.kind is RoleKind.PROSPECTIVE
+    assert kind(quorum) is RoleKind.PROSPECTIVE

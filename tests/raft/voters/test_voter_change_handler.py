@@ -25,7 +25,15 @@ from raftwerk.raft.quorum.config import RaftConfig
 from raftwerk.raft.quorum.effects import FailureKind
 from raftwerk.raft.quorum.quorum import Quorum
 from raftwerk.raft.types import ElectionState, ReplicaKey
-from raftwerk.raft.voters.voter_set import KRaftVersion, VersionRange, Voter, VoterEndpoint, VoterListener, VoterSet
+from raftwerk.raft.voters.voter_set import (
+    ControlRecord,
+    KRaftVersion,
+    VersionRange,
+    Voter,
+    VoterEndpoint,
+    VoterListener,
+    VoterSet,
+)
 from raftwerk.wire.errors import ErrorCode
 
 NOW_MS = 1000
@@ -55,7 +63,7 @@ class LoneLeader:
             directory_id=key(1).directory_id,
             listeners=voter(1).listeners,
         )
-        formatted = [KRaftVersion(1), VoterSet.of([voter(1)])] if is_dynamic else []
+        formatted: list[ControlRecord] = [KRaftVersion(1), VoterSet.of([voter(1)])] if is_dynamic else []
         self.log = MemoryLog(self.on_append, formatted)
         self.quorum = Quorum(config, self.log, ElectionState(), random.Random(0))
         self.quorum.start(0)

@@ -192,7 +192,7 @@ def test_static_voters_are_recorded_with_the_directories_that_they_told() -> Non
 
 def wanted(voters: VoterSet, level: int = 1, **changes: Any) -> VoterChange | None:
     """What node 4 asks for in epoch 6, which may join by itself."""
-    fields = {"listeners": BOTH, "directory_id": key(4).directory_id, "auto_join": True} | changes
+    fields: dict[str, Any] = {"listeners": BOTH, "directory_id": key(4).directory_id, "auto_join": True} | changes
     config = RaftConfig(node_id=4, cluster_id="c", bootstrap=(VoterEndpoint("h", 9093),), **fields)
     return own_change(config, 6, voters, level)
 
