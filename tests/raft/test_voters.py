@@ -209,6 +209,14 @@ def test_changes_round_trip(change: VoterChange) -> None:
         assert (answer.current_leader.leader_id, answer.current_leader.host) == (2, "h")
 
 
+def test_the_first_version_of_an_addition_waits_for_the_commit() -> None:
+    fields = change_request_fields(AddVoter(cluster_id="c", voter=voter(4), timeout_ms=1, ack_when_committed=False))
+    data = encode_request(ApiKey.ADD_RAFT_VOTER, 0, fields)
+    parsed = parse_change(ApiKey.ADD_RAFT_VOTER, decode_request(ApiKey.ADD_RAFT_VOTER, 0, memoryview(data)))
+    assert isinstance(parsed, AddVoter)
+    assert parsed.ack_when_committed
+
+
 def test_changes_name_a_replica() -> None:
     for key in (ReplicaKey(4, NO_DIRECTORY), ReplicaKey(-1, UUID(int=1))):
         fields = change_request_fields(RemoveVoter(cluster_id=None, voter=key))

@@ -14,7 +14,7 @@ import pytest
 from support.raft.lone_voter import CONFIG, DAY_S, LoneVoter, run
 
 from raftwerk.raft.driver.log_end_checkpoint import LOG_END_FILE, LogEnd, parse_log_end
-from raftwerk.raft.driver.raft_driver import QuorumFailedError
+from raftwerk.raft.driver.raft_driver import QuorumFailedError, metadata_log_dir
 from raftwerk.raft.replication.spare_space import SPARE_FILE
 from raftwerk.raft.snapshots.snapshot_store import SnapshotRetention
 from raftwerk.raft.snapshots.snapshot_writer import SnapshotContents
@@ -40,6 +40,22 @@ def test_old_snapshots_are_deleted_when_their_time_has_come_however_far_away_tha
         await asyncio.sleep(DAY_S)
         assert len(node.snapshots()) == 1
         assert node.driver.snapshot_end_offset == 3
+        await node.driver.stop()
+
+    run(test)
+
+
+def test_an_old_snapshot_is_deleted_in_time_whatever_the_time_of_day() -> None:
+    async def test(node: LoneVoter) -> None:
+        await asyncio.sleep(5 * DAY_S)
+        await node.start(replace(CONFIG, snapshot_retention=SnapshotRetention(-1, 3_600_000)))
+        await node.snapshot(await node.commit(b"a"))
+        written_s = asyncio.get_running_loop().time() - 1
+        await node.snapshot(await node.commit(b"b"))
+        await asyncio.sleep(written_s + 3599 - asyncio.get_running_loop().time())
+        assert len(node.snapshots()) == 2
+        await asyncio.sleep(2)
+        assert len(node.snapshots()) == 1
         await node.driver.stop()
 
     run(test)
@@ -160,6 +176,54 @@ def test_what_is_committed_on_the_disk_is_noted_while_a_voter_runs() -> None:
     run(test)
 
 
+def test_a_node_whose_disk_failed_notes_nothing_more() -> None:
+    async def test(node: LoneVoter) -> None:
+        driver = await node.start()
+        await node.commit(b"a")
+        await asyncio.sleep(11)
+        path = f"/data/{LOG_END_FILE}"
+        noted = node.disk.read_bytes(path)
+        node.disk.fail_fsync(metadata_log_dir("/data"))
+        driver.append([b"b"], driver.epoch)
+        await asyncio.sleep(1)
+        assert driver.failure.done()
+        await driver.stop()
+        assert node.disk.read_bytes(path) == noted
+
+    run(test)
+
+
+class Waiting:
+    """A connection to a node that never answers."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    async def send_raw(self, *_: object, **__: object) -> memoryview:
+        return await asyncio.get_running_loop().create_future()
+
+
+def test_a_node_that_stops_hangs_up() -> None:
+    async def test(node: LoneVoter) -> None:
+        connections = []
+
+        async def connect(host: str, port: int) -> Waiting:
+            assert (host, port) == ("n2", 9093)
+            connections.append(Waiting())
+            return connections[-1]
+
+        node.connect = connect
+        driver = await node.start(replace(CONFIG, voters={**CONFIG.voters, 2: VoterEndpoint("n2", 9093)}))
+        assert [one.is_closed for one in connections] == [False]
+        await driver.stop()
+        assert [one.is_closed for one in connections] == [True]
+
+    run(test)
+
+
 def test_a_change_of_role_is_logged_with_the_role_before_and_the_epoch(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
 
@@ -212,7 +276,7 @@ def test_a_node_that_has_stopped_is_not_kept_by_its_timers(waits_for: str) -> No
             config = replace(CONFIG, spare_bytes=1 << 16)
         driver = await node.start(config)
         if waits_for == "snapshots":
-            for record in (b"a", b"b"):
+            for record in (b"a", b"b", b"c"):
                 await node.snapshot(await node.commit(record))
         await driver.stop()
         kept = weakref.ref(driver)

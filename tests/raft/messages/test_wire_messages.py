@@ -37,13 +37,21 @@ from raftwerk.raft.messages.wire_messages import (
     parse_request,
     parse_snapshot_reply,
 )
-from raftwerk.raft.types import ReplicaKey
+from raftwerk.raft.types import METADATA_TOPIC_ID, ReplicaKey
 from raftwerk.raft.voters.voter_set import VoterEndpoint
 from raftwerk.runtime.files.file_slice import in_memory
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.codec import decode_request, decode_response, encode_request, encode_response
 from raftwerk.wire.errors import ErrorCode, ProtocolError
-from raftwerk.wire.fetch import decode_fetch_request, decode_fetch_response, encode_fetch_request, encode_fetch_response
+from raftwerk.wire.fetch import (
+    FetchPartitionResponse,
+    FetchResponse,
+    FetchTopicResponse,
+    decode_fetch_request,
+    decode_fetch_response,
+    encode_fetch_request,
+    encode_fetch_response,
+)
 from raftwerk.wire.types import EpochEndOffset, SnapshotId
 
 LISTENER = "CONTROLLER"
@@ -167,6 +175,14 @@ def test_an_error_of_the_whole_request_comes_without_leader_and_epoch() -> None:
     assert parse_snapshot_reply(decode_response(key, version, data)) == SnapshotReply(
         error=error, leader_id=None, epoch=0
     )
+
+
+def test_an_answer_to_a_fetch_that_names_no_leader_tells_no_epoch() -> None:
+    row = FetchPartitionResponse(partition=0, error_code=int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    response = FetchResponse(topics=[FetchTopicResponse(name="", topic_id=METADATA_TOPIC_ID, partitions=[row])])
+    assert row.current_leader is None
+    reply = parse_fetch_reply(response)
+    assert (reply.error, reply.leader_id, reply.epoch) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, None, 0)
 
 
 def test_a_vote_that_came_with_an_error_does_not_count() -> None:

@@ -219,6 +219,43 @@ def test_old_snapshots_are_deleted_by_the_size_of_all_that_is_kept() -> None:
     assert (log.start, log.snapshots.ids) == (SnapshotId(2, 1), [SnapshotId(2, 1), SnapshotId(3, 1)])
 
 
+def download(log: PartitionRaftLog, snapshot: SnapshotId, data: bytes) -> bool:
+    log.receive_snapshot(snapshot, 0, data)
+    return log.install_snapshot(snapshot)
+
+
+def test_an_installed_snapshot_says_who_votes_and_takes_the_place_of_what_was_known() -> None:
+    log = opened()
+    log.append_controls([KRaftVersion(1), voters(1)], 1)
+    data = b"".join(encode_snapshot(SnapshotId(9, 3), 5, iter([[b"a"]]), [KRaftVersion(1), voters(1, 2)]))
+    assert download(log, SnapshotId(9, 3), data)
+    assert (log.voters.last, log.voters.last_offset) == (voters(1, 2), 8)
+    data = b"".join(encode_snapshot(SnapshotId(12, 3), 5, iter([[b"a"]])))
+    assert download(log, SnapshotId(12, 3), data)
+    assert (log.voters.last, log.voters.version) == (None, 0)
+
+
+def test_a_damaged_download_leaves_no_file_behind() -> None:
+    disk = new_disk()
+    log = opened(disk)
+    before = disk.listdir(metadata_log_dir("/data"))
+    data = b"".join(encode_snapshot(SnapshotId(9, 3), 5, iter([[b"a"]])))
+    assert not download(log, SnapshotId(9, 3), data[:-1])
+    assert disk.listdir(metadata_log_dir("/data")) == before
+
+
+def test_a_damaged_snapshot_that_the_log_begins_with_is_left_for_who_may_restore_it() -> None:
+    disk = new_disk()
+    log = opened(disk)
+    snapshot = SnapshotId(9, 3)
+    assert download(log, snapshot, b"".join(encode_snapshot(snapshot, 5, iter([[b"a"]]))))
+    log.close(clean=True)
+    disk.flip_bit(log.snapshots.path(snapshot), 80, 1)
+    with pytest.raises(StorageError, match="is damaged"):
+        opened(disk)
+    assert disk.exists(log.snapshots.path(snapshot))
+
+
 def test_without_a_download_there_is_nothing_to_install() -> None:
     log = opened()
     log.append_records([b"a"], 1)

@@ -150,8 +150,8 @@ def key(node_id: int) -> ReplicaKey:
     return ReplicaKey(node_id, UUID(int=node_id))
 
 
-def removed_leader() -> tuple[Quorum, MemoryLog]:
-    """The leader of three recorded voters, which has appended its own removal. The others have all but that."""
+def recorded_leader() -> tuple[Quorum, MemoryLog]:
+    """The leader of three recorded voters, which have all that it has."""
     listeners = {i: (VoterListener("CONTROLLER", f"n{i}", 9093),) for i in (1, 2, 3)}
     voters = VoterSet.of(Voter(key(i), listeners[i]) for i in (1, 2, 3))
     log = MemoryLog(formatted=[KRaftVersion(1), voters])
@@ -168,9 +168,38 @@ def removed_leader() -> tuple[Quorum, MemoryLog]:
     for voter in (2, 3):
         fetch(quorum, key(voter), ELECTED_MS, offset=log.end_offset)
     assert quorum.state.high_watermark.offset == log.end_offset
+    return quorum, log
+
+
+def removed_leader() -> tuple[Quorum, MemoryLog]:
+    """It has appended its own removal, which the others do not have yet."""
+    quorum, log = recorded_leader()
     quorum.on_voter_change(7, RemoveVoter(cluster_id="c", voter=key(1)), ELECTED_MS + 10)
     assert quorum.state.voters.ids == [2, 3]
     return quorum, log
+
+
+def test_a_removal_that_is_the_next_record_to_be_committed_is_not_committed_yet() -> None:
+    quorum, log = recorded_leader()
+    quorum.append([b"x"], 6)
+    quorum.on_voter_change(7, RemoveVoter(cluster_id="c", voter=key(1)), ELECTED_MS + 10)
+    for voter in (2, 3):
+        fetch(quorum, key(voter), ELECTED_MS + 20, offset=log.end_offset - 1)
+    assert quorum.state.high_watermark.offset == log.end_offset - 1
+    assert leads_until_ms(quorum) == ELECTED_MS + 20 + CHECK_QUORUM_MS
+
+
+def test_a_voter_without_an_endpoint_is_not_told_of_the_epoch() -> None:
+    quorum, _ = recorded_leader()
+    leader = quorum.state.role.as_leader()
+    assert leader is not None
+    quorum.take_effects()
+    leader.on_voters_appended(quorum.state.voters.with_voter(Voter(key(4), ())), ELECTED_MS)
+    assert quorum.take_effects().requests == []
+    leader.on_voters_appended(
+        quorum.state.voters.with_voter(Voter(key(5), (VoterListener("CONTROLLER", "n5", 9093),))), ELECTED_MS
+    )
+    assert [sent.to for sent in quorum.take_effects().requests] == [5]
 
 
 def test_a_leader_leads_on_for_a_moment_after_its_own_removal_is_committed() -> None:
