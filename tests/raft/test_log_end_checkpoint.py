@@ -49,7 +49,9 @@ def test_older_software_may_have_truncated_the_log_in_a_later_epoch(tmp_path: Pa
 
 def test_after_an_unclean_stop_only_committed_records_count(tmp_path: Path) -> None:
     checkpoint(tmp_path).note_stop(3, 40, 50)
-    checkpoint(tmp_path).check(3, 50)
+    started = checkpoint(tmp_path)
+    started.check(3, 50)
+    assert started.noted == LogEnd(3, 40, -1), "it is not the end any more"
     checkpoint(tmp_path).check(3, 45)
     with pytest.raises(StorageError, match=r"ends at offset 39, and it held committed records up to 40\."):
         checkpoint(tmp_path).check(3, 39)

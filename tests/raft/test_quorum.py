@@ -24,7 +24,7 @@ from raftwerk.raft.quorum.config import RaftConfig, RaftTiming
 from raftwerk.raft.quorum.effects import FailureKind
 from raftwerk.raft.quorum.quorum import Quorum
 from raftwerk.raft.roles.role_transitions import TRANSITIONS
-from raftwerk.raft.types import ElectionState, NotLeaderError, ReplicaKey, RoleKind
+from raftwerk.raft.types import ElectionState, LeaderAndEpoch, NotLeaderError, ReplicaKey, RoleKind
 from raftwerk.raft.voters.voter_set import VoterEndpoint
 from raftwerk.runtime.invariants import InvariantViolation
 from raftwerk.wire.errors import ErrorCode
@@ -218,12 +218,14 @@ def test_a_waiting_fetch_is_answered_by_time_append_and_resignation() -> None:
 
 def test_only_the_leader_of_the_epoch_appends() -> None:
     quorum = make()
-    with pytest.raises(NotLeaderError):
+    with pytest.raises(NotLeaderError) as refused:
         quorum.append([b"x"], quorum.state.epoch)
+    assert refused.value.current == LeaderAndEpoch(None, 5)
     epoch = lead(quorum)
     assert quorum.append([b"x", b"y"], epoch) == 2
-    with pytest.raises(NotLeaderError):
+    with pytest.raises(NotLeaderError) as refused:
         quorum.append([b"x"], epoch - 1)
+    assert refused.value.current == LeaderAndEpoch(1, epoch)
 
 
 def test_begin_and_end_of_an_epoch_refused() -> None:

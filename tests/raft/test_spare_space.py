@@ -57,6 +57,9 @@ def test_what_is_refused_for_another_reason_is_not_tried_again() -> None:
     with pytest.raises(NoSpaceError):
         spare.retried(refuse)
     assert len(tries) == 3 and not spare.is_held
+    with pytest.raises(NoSpaceError):
+        spare.retried(refuse)
+    assert len(tries) == 4, "without space to give there is no second try"
 
 
 def test_it_is_held_again_when_several_times_as_much_is_free() -> None:

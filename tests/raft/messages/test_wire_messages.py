@@ -120,6 +120,14 @@ def test_a_fetch_of_another_topic_by_its_id_is_refused() -> None:
         assert refused.value.code is error
 
 
+@pytest.mark.parametrize(("max_bytes", "allowed"), [(-1, 0), (0, 0), (1, 1)])
+def test_what_a_fetch_of_a_snapshot_allows_is_never_negative(max_bytes: int, allowed: int) -> None:
+    key, version = api_of(FETCH_SNAPSHOT)
+    fields = fetch_snapshot_request_fields(replace(FETCH_SNAPSHOT, max_bytes=max_bytes))
+    decoded = decode_request(key, version, encode_request(key, version, fields), 0)
+    assert parse_fetch_snapshot(decoded).max_bytes == allowed
+
+
 def test_fetches_of_snapshots() -> None:
     key, version = api_of(FETCH_SNAPSHOT)
     data = encode_request(key, version, fetch_snapshot_request_fields(FETCH_SNAPSHOT))

@@ -118,7 +118,12 @@ def install(log: PartitionRaftLog) -> None:
     log.append_records([b"other"], 2)
 
 
-@pytest.mark.parametrize("replace", [cut, install])
+def cut_and_install(log: PartitionRaftLog) -> None:
+    cut(log)
+    install(log)
+
+
+@pytest.mark.parametrize("replace", [cut, install, cut_and_install])
 def test_an_fsync_that_began_before_the_log_was_cut_says_nothing_of_what_came_after_it(
     replace: Callable[[PartitionRaftLog], None],
 ) -> None:

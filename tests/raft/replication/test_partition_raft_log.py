@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Callable
 from uuid import UUID
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from support.raft.memory_log import MemoryLog
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
+from raftwerk.chaos.sim.disk.sim_file import SimFile
 from raftwerk.log.errors import StorageError
 from raftwerk.raft.driver.raft_driver import metadata_log_dir, open_metadata_log
 from raftwerk.raft.replication.partition_raft_log import PartitionRaftLog
@@ -254,6 +256,69 @@ def test_a_damaged_snapshot_that_the_log_begins_with_is_left_for_who_may_restore
     with pytest.raises(StorageError, match="is damaged"):
         opened(disk)
     assert disk.exists(log.snapshots.path(snapshot))
+
+
+class NotingDisk(SimDisk):
+    """Keeps the files of downloads that were opened."""
+
+    def __init__(self) -> None:
+        super().__init__(random.Random(0))
+        self.makedirs("/data")
+        self.parts: list[SimFile] = []
+
+    def open(self, path: str, *, create: bool = False) -> SimFile:
+        file = super().open(path, create=create)
+        if path.endswith(".part"):
+            self.parts.append(file)
+        return file
+
+
+def take_records(log: PartitionRaftLog) -> None:
+    log.append_fetched(batch(0, 1, b"a"), 1)
+
+
+def begin_anew(log: PartitionRaftLog) -> None:
+    log.receive_snapshot(SnapshotId(12, 3), 0, b"other")
+
+
+def install_what_is_damaged(log: PartitionRaftLog) -> None:
+    assert not log.install_snapshot(SnapshotId(9, 3))
+
+
+def close(log: PartitionRaftLog) -> None:
+    log.close(clean=True)
+
+
+@pytest.mark.parametrize("end", [take_records, begin_anew, install_what_is_damaged, close])
+def test_the_file_of_a_download_that_has_ended_is_closed(end: Callable[[PartitionRaftLog], None]) -> None:
+    disk = NotingDisk()
+    log = opened(disk)
+    log.receive_snapshot(SnapshotId(9, 3), 0, b"begun")
+    (file,) = disk.parts
+    assert file.size() == 5
+    end(log)
+    with pytest.raises(OSError, match="file is closed"):
+        file.size()
+
+
+@pytest.mark.parametrize(("epoch", "start"), [(2, LOG_BEGIN), (1, SnapshotId(3, 1)), (3, SnapshotId(3, 3))])
+def test_a_log_is_kept_if_it_has_the_last_record_of_its_snapshot(epoch: int, start: SnapshotId) -> None:
+    """A crash after a download leaves both; the tail of a leader that committed nothing of it does not count."""
+    disk = new_disk()
+    log = opened(disk)
+    log.append_records([b"a", b"b"], 1)
+    log.append_records([b"c"], 2)
+    log.append_records([b"d"], 3)
+    snapshot = SnapshotId(3, epoch)
+    file = log.snapshots.begin(snapshot)
+    file.append([b"".join(encode_snapshot(snapshot, 5, iter([[b"a"]])))])
+    file.fsync()
+    file.close()
+    log.snapshots.publish(snapshot)
+    log.close(clean=True)
+    again = opened(disk)
+    assert again.start == start
+    assert again.end_offset == (4 if start == LOG_BEGIN else 3)
 
 
 def test_without_a_download_there_is_nothing_to_install() -> None:

@@ -23,6 +23,7 @@ from raftwerk.raft.messages.messages import (
     Request,
     SnapshotReply,
     UpdateVoter,
+    Vote,
 )
 from raftwerk.raft.quorum.config import RaftConfig
 from raftwerk.raft.quorum.effects import FailureKind
@@ -121,8 +122,10 @@ def test_a_voter_fetches_again_when_what_it_fetched_is_durable_and_a_broker_at_o
 
 def test_it_takes_the_high_watermark_as_far_as_its_log_reaches_and_from_plain_answers_only() -> None:
     node = observer()
+    assert not node.quorum.state.high_watermark.is_current
     node.answer(node.fetch(), BEGAN_MS, records=(A, B), high_watermark=9)
     assert node.quorum.state.high_watermark.offset == 2
+    assert node.quorum.state.high_watermark.is_current
     node = observer()
     node.answer(node.fetch(), BEGAN_MS, records=(A, B))
     assert node.quorum.state.high_watermark.offset is None, "the leader does not know it yet"
@@ -130,6 +133,7 @@ def test_it_takes_the_high_watermark_as_far_as_its_log_reaches_and_from_plain_an
     assert (node.log.end_offset, node.quorum.state.high_watermark.offset) == (0, None)
     node.answer(node.fetch(), BEGAN_MS, snapshot_id=SnapshotId(2, 6), high_watermark=2)
     assert node.quorum.state.high_watermark.offset is None
+    assert not node.quorum.state.high_watermark.is_current
     node = observer()
     node.answer(node.fetch(), BEGAN_MS, high_watermark=0)
     assert node.quorum.state.high_watermark.offset == 0, "0 is known, too"
@@ -249,6 +253,24 @@ def test_another_error_and_an_answer_of_a_former_epoch_are_no_reason_to_give_the
         assert (node.role.suspected, node.role.deadline_ms) == (False, BEGAN_MS + FETCH_TIMEOUT_MS)
         assert node.log.end_offset == 0
         assert node.quorum.next_deadline_ms() == BEGAN_MS + 100 + RETRY_MS
+
+
+def test_who_gave_its_pre_vote_lets_the_other_one_finish() -> None:
+    node = Following()
+    deadline_ms = node.role.deadline_ms
+    pre_vote = Vote(
+        cluster_id="c",
+        voter=ReplicaKey(1),
+        candidate=ReplicaKey(2),
+        epoch=6,
+        last_epoch=6,
+        last_offset=9,
+        pre_vote=True,
+    )
+    assert node.quorum.on_vote(pre_vote, deadline_ms - 2 * STAGGER_MS).granted
+    assert node.role.deadline_ms == deadline_ms
+    assert node.quorum.on_vote(pre_vote, deadline_ms - 1).granted
+    assert node.role.deadline_ms == deadline_ms - 1 + 2 * STAGGER_MS
 
 
 def test_a_leader_that_announces_itself_is_trusted_again() -> None:
