@@ -27,6 +27,7 @@ def make(size_bytes: int = SIZE) -> tuple[SimDisk, SpareSpace]:
 
 def test_the_first_write_that_finds_no_space_takes_it() -> None:
     disk, spare = make()
+    assert not spare.is_held and not spare.release(), "there is none yet"
     assert spare.hold() and disk.read_bytes(PATH) == bytes(SIZE)
     disk.fill(0)
     assert spare.retried(lambda: disk.write_atomic("/data/small", b"x")) is None

@@ -22,6 +22,15 @@ from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.errors import ErrorCode
 
 
+def test_the_metadata_log_has_kafkas_topic_id() -> None:
+    disk = SimDisk(random.Random(0))
+    disk.makedirs("/data")
+    for _ in range(2):
+        log = open_metadata_log(Runtime(disk=disk, clock=SystemClock(), rng=random.Random(0)), "/data")
+        assert log.topic_id == UUID(int=1)
+        log.close()
+
+
 def test_a_log_whose_directory_cannot_be_made_durable_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = SimDisk(random.Random(0))
     disk.makedirs("/data")

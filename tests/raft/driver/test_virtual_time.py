@@ -125,6 +125,7 @@ def test_spare_space_that_was_used_is_held_again_when_the_disk_has_room() -> Non
     async def test(node: LoneVoter) -> None:
         await node.start(replace(CONFIG, spare_bytes=1 << 16))
         assert node.disk.exists(SPARE)
+        await asyncio.sleep(25)
         node.disk.fill(0)
         node.driver.append([b"x" * 1000], node.driver.epoch)
         assert not node.disk.exists(SPARE), "the record is in its place"
@@ -198,12 +199,17 @@ class Waiting:
 
     def __init__(self) -> None:
         self.is_closed = False
+        self.is_given_up = False
 
     def close(self) -> None:
         self.is_closed = True
 
     async def send_raw(self, *_: object, **__: object) -> memoryview:
-        return await asyncio.get_running_loop().create_future()
+        try:
+            return await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            self.is_given_up = True
+            raise
 
 
 def test_a_node_that_stops_hangs_up() -> None:
@@ -219,7 +225,7 @@ def test_a_node_that_stops_hangs_up() -> None:
         driver = await node.start(replace(CONFIG, voters={**CONFIG.voters, 2: VoterEndpoint("n2", 9093)}))
         assert [one.is_closed for one in connections] == [False]
         await driver.stop()
-        assert [one.is_closed for one in connections] == [True]
+        assert [(one.is_closed, one.is_given_up) for one in connections] == [(True, True)]
 
     run(test)
 

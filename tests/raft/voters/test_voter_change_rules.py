@@ -149,6 +149,19 @@ def test_a_removed_voter_may_stand_until_the_removal_is_committed_whatever_endpo
         assert state.may_stand is may_stand, committed
 
 
+def test_a_voter_of_the_configuration_that_the_very_first_record_removed_may_stand_while_nothing_is_committed() -> None:
+    log = MemoryLog()
+    log.append_controls([THREE.without_voter(3)], 1)
+    static = {node_id: VoterEndpoint("h", 9093) for node_id in (1, 2, 3)}
+    config = RaftConfig(node_id=3, cluster_id="c", voters=static, directory_id=key(3).directory_id)
+    state = Quorum(config, log, ElectionState(epoch=1), random.Random(0)).state
+    assert state.may_stand
+    state.high_watermark.offset = 1
+    assert not state.may_stand
+    stranger = RaftConfig(node_id=4, cluster_id="c", voters=static, directory_id=key(4).directory_id)
+    assert not Quorum(stranger, log, ElectionState(epoch=1), random.Random(0)).state.may_stand
+
+
 def probed(replicas: ProgressTracker, replica: ReplicaKey, now_ms: int, versions: VersionRange) -> str:
     try:
         check_probed(replicas, replica, versions, now_ms, lag_max_ms=2000)
