@@ -71,6 +71,14 @@ def test_it_is_held_again_when_several_times_as_much_is_free() -> None:
     assert spare.hold()
 
 
+def test_what_is_held_is_left_alone() -> None:
+    disk, spare = make()
+    assert spare.hold()
+    disk.fill(0)
+    assert spare.hold() and disk.read_bytes(PATH) == bytes(SIZE)
+    assert SpareSpace(disk, "/data", SIZE).hold(), "a node that starts finds it"
+
+
 def test_a_file_of_another_size_is_replaced_and_one_that_is_not_wanted_removed() -> None:
     disk, spare = make()
     disk.write_atomic(PATH, b"torn")
