@@ -6,7 +6,7 @@ from uuid import UUID
 
 from raftwerk.raft.replication.replica_progress import OBSERVER_SESSION_MS, ProgressTracker
 from raftwerk.raft.types import ReplicaKey
-from raftwerk.raft.voters.voter_set import Voter, VoterListener, VoterSet
+from raftwerk.raft.voters.voter_set import Voter, VoterEndpoint, VoterListener, VoterSet
 
 LEADER = ReplicaKey(1, UUID(int=1))
 
@@ -79,6 +79,24 @@ def test_a_voter_with_another_directory_begins_anew() -> None:
     replicas.set_voters(voters(LEADER, key(2, 20)))
     assert replicas.peers[2].end_offset == -1
     assert replicas.observers[key(2)].end_offset == 7
+
+
+def test_a_fetch_by_another_directory_of_a_voters_node_is_that_of_an_observer() -> None:
+    replicas = tracker(key(2))
+    other = replicas.progress_of(key(2, 20))
+    other.on_fetch(9, 10, now_ms=1000)
+    assert replicas.observers == {key(2, 20): other}
+    assert (replicas.peers[2].key, replicas.peers[2].end_offset) == (key(2), -1)
+    own = replicas.progress_of(LEADER)
+    assert replicas.observers[LEADER] is own, "a leader that fetches from itself counts once"
+
+
+def test_a_static_voter_is_known_with_the_directory_that_it_told() -> None:
+    static = VoterSet.static({1: VoterEndpoint("n1", 9093), 2: VoterEndpoint("n2", 9093)}, "CONTROLLER")
+    replicas = ProgressTracker(LEADER, static)
+    replicas.progress_of(key(2)).on_fetch(9, 10, now_ms=1000)
+    assert (replicas.peers[2].key, replicas.peers[2].end_offset) == (key(2), 9)
+    assert replicas.peers_by_log_length() == [key(2)]
 
 
 def test_a_leader_that_is_no_voter_does_not_count_itself() -> None:
