@@ -36,6 +36,7 @@ from raftwerk.raft.messages.wire_messages import (
     parse_fetch_snapshot,
     parse_request,
     parse_snapshot_reply,
+    refused_fetch_response,
 )
 from raftwerk.raft.types import METADATA_TOPIC_ID, ReplicaKey
 from raftwerk.raft.voters.voter_set import VoterEndpoint
@@ -44,8 +45,12 @@ from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.codec import decode_request, decode_response, encode_request, encode_response
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 from raftwerk.wire.fetch import (
+    UNKNOWN_HIGH_WATERMARK,
+    FetchPartition,
     FetchPartitionResponse,
+    FetchRequest,
     FetchResponse,
+    FetchTopic,
     FetchTopicResponse,
     decode_fetch_request,
     decode_fetch_response,
@@ -103,6 +108,54 @@ def test_fetches(high_watermark: int | None) -> None:
     fetch = replace(FETCH, high_watermark=high_watermark)
     _, version = api_of(fetch)
     assert parse_fetch(decode_fetch_request(version, encode_fetch_request(version, fetch_request(fetch)))) == fetch
+
+
+def test_a_fetch_names_the_metadata_partition_and_belongs_to_no_session() -> None:
+    for known, told in ((None, UNKNOWN_HIGH_WATERMARK), (7, 7)):
+        request = fetch_request(replace(FETCH, high_watermark=known))
+        (topic,) = request.topics
+        assert (topic.name, topic.topic_id) == ("__cluster_metadata", UUID(int=1))
+        (partition,) = topic.partitions
+        assert (partition.partition, partition.fetch_offset, partition.current_leader_epoch) == (0, 9, 5)
+        assert (partition.last_fetched_epoch, partition.log_start_offset) == (4, 0)
+        assert (partition.max_bytes, partition.replica_directory_id) == (1000, KEYS[1].directory_id)
+        assert partition.high_watermark == told
+        assert (request.replica_id, request.max_wait_ms, request.max_bytes, request.cluster_id) == (2, 500, 1000, "c")
+
+
+def test_the_answer_to_a_fetch_has_the_high_watermark_as_its_stable_offset_and_the_leaders_address() -> None:
+    reply = FetchReply(
+        error=ErrorCode.NONE,
+        leader_id=2,
+        epoch=5,
+        leader_endpoint=AT,
+        high_watermark=7,
+        log_start_offset=3,
+        records=b"r",
+    )
+    response = fetch_response(reply)
+    assert response.error_code == 0
+    (topic,) = response.topics
+    assert (topic.name, topic.topic_id) == ("__cluster_metadata", UUID(int=1))
+    (row,) = topic.partitions
+    assert (row.partition, row.error_code, row.high_watermark, row.last_stable_offset) == (0, 0, 7, 7)
+    assert (row.log_start_offset, row.records) == (3, b"r")
+    assert [(node.node_id, node.host, node.port) for node in response.node_endpoints] == [(2, "n2", 9093)]
+    storage = fetch_response(replace(reply, error=ErrorCode.KAFKA_STORAGE_ERROR))
+    assert (storage.error_code, list(storage.topics)) == (ErrorCode.KAFKA_STORAGE_ERROR, [])
+    for unknown in (replace(reply, leader_id=None), replace(reply, leader_endpoint=None)):
+        assert not fetch_response(unknown).node_endpoints
+
+
+def test_a_refused_fetch_gets_the_error_for_all_that_it_asked_for() -> None:
+    topics = [
+        FetchTopic("a", None, [FetchPartition(3), FetchPartition(4)]),
+        FetchTopic("", UUID(int=9), [FetchPartition(0)]),
+    ]
+    response = refused_fetch_response(FetchRequest(topics=topics), ErrorCode.KAFKA_STORAGE_ERROR)
+    assert [(one.name, one.topic_id) for one in response.topics] == [("a", None), ("", UUID(int=9))]
+    rows = [(row.partition, row.error_code) for one in response.topics for row in one.partitions]
+    assert rows == [(at, ErrorCode.KAFKA_STORAGE_ERROR) for at in (3, 4, 0)]
 
 
 def test_what_a_fetch_allows_is_never_negative() -> None:
