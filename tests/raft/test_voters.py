@@ -217,6 +217,15 @@ def test_the_first_version_of_an_addition_waits_for_the_commit() -> None:
     assert parsed.ack_when_committed
 
 
+@pytest.mark.parametrize(("asked_ms", "timeout_ms"), [(-1, 0), (0, 0), (1, 1)])
+def test_an_addition_waits_for_no_negative_time(asked_ms: int, timeout_ms: int) -> None:
+    fields = change_request_fields(AddVoter(cluster_id="c", voter=voter(4), timeout_ms=asked_ms))
+    data = encode_request(ApiKey.ADD_RAFT_VOTER, 1, fields)
+    parsed = parse_change(ApiKey.ADD_RAFT_VOTER, decode_request(ApiKey.ADD_RAFT_VOTER, 1, memoryview(data)))
+    assert isinstance(parsed, AddVoter)
+    assert parsed.timeout_ms == timeout_ms
+
+
 def test_changes_name_a_replica() -> None:
     for key in (ReplicaKey(4, NO_DIRECTORY), ReplicaKey(-1, UUID(int=1))):
         fields = change_request_fields(RemoveVoter(cluster_id=None, voter=key))

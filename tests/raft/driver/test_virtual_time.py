@@ -255,6 +255,16 @@ def test_a_lone_leader_stops_at_once_since_nobody_can_take_over() -> None:
     run(test)
 
 
+def test_who_knows_nothing_to_be_committed_says_that_nothing_is() -> None:
+    async def test(node: LoneVoter) -> None:
+        driver = await node.start(replace(CONFIG, voters={**CONFIG.voters, 2: VoterEndpoint("n2", 9093)}))
+        assert (driver.high_watermark, driver.is_high_watermark_current) == (0, False)
+        assert driver.voters.ids == [1, 2]
+        await driver.stop()
+
+    run(test)
+
+
 def test_what_a_node_that_was_not_started_or_has_stopped_says_of_itself() -> None:
     async def test(node: LoneVoter) -> None:
         driver = await node.start()

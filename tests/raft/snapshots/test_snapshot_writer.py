@@ -1,0 +1,77 @@
+"""How a snapshot is written: step by step, and whole or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from raftwerk.chaos.sim.disk.sim_disk import SimDisk
+from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
+from raftwerk.raft.snapshots.snapshot_store import SnapshotStore, snapshot_batches
+from raftwerk.raft.snapshots.snapshot_writer import SnapshotContents, write_snapshot
+from raftwerk.raft.voters.voter_set import KRaftVersion
+from raftwerk.wire.types import SnapshotId
+
+SNAPSHOT = SnapshotId(9, 2)
+
+
+def new_store() -> SnapshotStore:
+    disk = SimDisk(random.Random(0))
+    disk.makedirs("/data")
+    disk.fsync_dir("/")
+    return SnapshotStore(disk, "/data")
+
+
+def test_other_work_of_the_loop_goes_on_between_two_batches() -> None:
+    async def run() -> None:
+        store, turns = new_store(), 0
+        loop = asyncio.get_running_loop()
+
+        def count() -> None:
+            nonlocal turns
+            turns += 1
+
+        def batches() -> Iterator[list[bytes]]:
+            for number in range(5):
+                assert turns == number, "what was to be done after the batch before has been done"
+                loop.call_soon(count)
+                yield [b"%d" % number]
+
+        await write_snapshot(store, SnapshotContents(SNAPSHOT, 5, batches(), (KRaftVersion(1),)))
+        assert store.ids == [], "it is published afterwards"
+        store.publish(SNAPSHOT)
+        read = SnapshotStore(store.disk, "/data")
+        assert list(snapshot_batches(read.disk.read_bytes(read.path(SNAPSHOT)))) == [[b"%d" % n] for n in range(5)]
+        assert read.controls(SNAPSHOT) == [KRaftVersion(1)]
+
+    ProcessLoop(Scheduler(), "test").run_until_complete(run())
+
+
+def test_a_snapshot_is_durable_before_it_gets_its_name() -> None:
+    async def run() -> None:
+        store = new_store()
+        await write_snapshot(store, SnapshotContents(SNAPSHOT, 5, iter([[b"a"]])))
+        store.publish(SNAPSHOT)
+        before = store.disk.read_bytes(store.path(SNAPSHOT))
+        assert isinstance(store.disk, SimDisk)
+        store.disk.crash(power_loss=True)
+        assert SnapshotStore(store.disk, "/data").disk.read_bytes(store.path(SNAPSHOT)) == before
+
+    ProcessLoop(Scheduler(), "test").run_until_complete(run())
+
+
+def test_nothing_is_left_of_a_snapshot_that_could_not_be_written() -> None:
+    def broken() -> Iterator[list[bytes]]:
+        yield [b"a"]
+        raise OSError("the state is gone")
+
+    async def run() -> None:
+        store = new_store()
+        with pytest.raises(OSError, match="the state is gone"):
+            await write_snapshot(store, SnapshotContents(SNAPSHOT, 5, broken()))
+        assert store.disk.listdir("/data") == []
+
+    ProcessLoop(Scheduler(), "test").run_until_complete(run())
