@@ -226,6 +226,7 @@ def test_only_the_leader_of_the_epoch_appends() -> None:
     with pytest.raises(NotLeaderError) as refused:
         quorum.append([b"x"], epoch - 1)
     assert refused.value.current == LeaderAndEpoch(1, epoch)
+    assert str(refused.value) == f"not the leader of epoch {epoch - 1}: epoch {epoch} is led by 1"
 
 
 def test_begin_and_end_of_an_epoch_refused() -> None:

@@ -347,6 +347,20 @@ def test_a_part_that_is_not_what_was_asked_for_ends_the_download() -> None:
     node.fetch()
 
 
+@pytest.mark.parametrize(
+    ("error", "epoch"), [(ErrorCode.SNAPSHOT_NOT_FOUND, 6), (ErrorCode.POSITION_OUT_OF_RANGE, 6), (ErrorCode.NONE, 5)]
+)
+def test_a_part_that_is_refused_or_of_another_epoch_is_not_taken(error: ErrorCode, epoch: int) -> None:
+    node, sent = downloading()
+    deadline_ms = node.role.deadline_ms
+    reply = SnapshotReply(error=error, leader_id=3, epoch=epoch, size_bytes=3, position=0, data=(A, B, C))  # type: ignore[arg-type]
+    node.quorum.on_reply(sent, reply, BEGAN_MS + 20)
+    assert installed(node) == (None, None)
+    assert node.role.download is None
+    assert node.role.deadline_ms == deadline_ms, "the leader is not trusted longer for it"
+    assert node.quorum.next_deadline_ms() == BEGAN_MS + 20 + RETRY_MS
+
+
 def test_a_snapshot_that_ends_too_early_is_fetched_again() -> None:
     node, sent = downloading()
     part(node, sent, (A, B), BEGAN_MS + 20)

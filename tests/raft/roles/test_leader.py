@@ -10,6 +10,7 @@ from support.raft.memory_log import MemoryLog
 
 from raftwerk.raft.messages.messages import (
     BeginQuorumEpoch,
+    EpochReply,
     Fetch,
     FetchSnapshot,
     RemoveVoter,
@@ -144,6 +145,17 @@ def test_fetches_that_wait_are_refused_when_the_leadership_ends(epoch: int, erro
         quorum.resign(ELECTED_MS + 1)
     ((token, reply),) = quorum.take_effects().fetch_replies
     assert (token, reply.error, reply.epoch) == (ELECTED_MS, error, epoch)
+
+
+@pytest.mark.parametrize(("leader_id", "kind"), [(None, RoleKind.UNATTACHED), (3, RoleKind.FOLLOWER)])
+def test_a_leader_that_hears_of_a_later_epoch_from_an_answer_leads_no_more(
+    leader_id: int | None, kind: RoleKind
+) -> None:
+    quorum = elected(RaftConfig(node_id=1, cluster_id="c", voters=STATIC), MemoryLog())
+    sent = quorum.take_effects().requests[0]
+    reply = EpochReply(error=ErrorCode.FENCED_LEADER_EPOCH, leader_id=leader_id, epoch=7)
+    quorum.on_reply(sent, reply, ELECTED_MS + 1)
+    assert (quorum.state.role.kind, quorum.state.epoch) == (kind, 7)
 
 
 def key(node_id: int) -> ReplicaKey:
