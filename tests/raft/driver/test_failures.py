@@ -20,6 +20,7 @@ from raftwerk.raft.types import ReplicaKey
 from raftwerk.runtime.clock import SystemClock
 from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.errors import ErrorCode
+from raftwerk.wire.records import NewRecord, encode_batch
 
 
 def test_the_metadata_log_has_kafkas_topic_id() -> None:
@@ -29,6 +30,22 @@ def test_the_metadata_log_has_kafkas_topic_id() -> None:
         log = open_metadata_log(Runtime(disk=disk, clock=SystemClock(), rng=random.Random(0)), "/data")
         assert log.topic_id == UUID(int=1)
         log.close()
+
+
+def test_a_batch_that_is_missing_ends_the_metadata_log_as_no_compaction_has_removed_it() -> None:
+    disk = SimDisk(random.Random(0))
+    disk.makedirs("/data")
+    runtime = Runtime(disk=disk, clock=SystemClock(), rng=random.Random(0))
+    log = open_metadata_log(runtime, "/data")
+    for _ in range(3):
+        batch = encode_batch([NewRecord(None, b"r", (), 5)])
+        log.append_as_leader(memoryview(batch), 1, 5, internal=True)
+    path = log.segments[0].file.path
+    log.close(clean=False)
+    whole = disk.read_bytes(path)
+    size = len(whole) // 3
+    disk.write_atomic(path, whole[:size] + whole[2 * size :])
+    assert open_metadata_log(runtime, "/data").log_end_offset == 1
 
 
 def test_a_log_whose_directory_cannot_be_made_durable_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,6 +85,25 @@ def test_a_listener_that_appends_to_a_disk_that_fails_ends_its_node_once(caplog:
 
     run(test)
     assert sum("leaves the metadata quorum" in line for line in caplog.messages) == 1
+
+
+def test_a_node_that_has_left_the_quorum_tells_its_listener_of_no_more_records() -> None:
+    async def test(node: LoneVoter) -> None:
+        driver = await node.start()
+        commits = node.listener.on_commit
+
+        def leave(batches: Any) -> None:
+            commits(batches)
+            driver._leave()
+
+        node.listener.on_commit = leave  # type: ignore[method-assign]
+        for record in (b"a", b"b"):
+            driver.append([record * 5000], driver.epoch)
+        await asyncio.sleep(1)
+        assert node.listener.records == [b"a" * 5000]
+        await driver.stop()
+
+    run(test)
 
 
 def test_a_fetch_that_finds_the_disk_broken_is_refused_and_ends_the_node(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.raft.memory_log import MemoryLog
+from support.raft.noting_disk import NotingDisk
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
-from raftwerk.chaos.sim.disk.sim_file import SimFile
 from raftwerk.log.errors import StorageError
 from raftwerk.raft.driver.raft_driver import metadata_log_dir, open_metadata_log
 from raftwerk.raft.replication.partition_raft_log import PartitionRaftLog
@@ -256,21 +256,6 @@ def test_a_damaged_snapshot_that_the_log_begins_with_is_left_for_who_may_restore
     with pytest.raises(StorageError, match="is damaged"):
         opened(disk)
     assert disk.exists(log.snapshots.path(snapshot))
-
-
-class NotingDisk(SimDisk):
-    """Keeps the files of downloads that were opened."""
-
-    def __init__(self) -> None:
-        super().__init__(random.Random(0))
-        self.makedirs("/data")
-        self.parts: list[SimFile] = []
-
-    def open(self, path: str, *, create: bool = False) -> SimFile:
-        file = super().open(path, create=create)
-        if path.endswith(".part"):
-            self.parts.append(file)
-        return file
 
 
 def take_records(log: PartitionRaftLog) -> None:

@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterator
 
 import pytest
+from support.raft.noting_disk import NotingDisk
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
@@ -59,6 +60,17 @@ def test_a_snapshot_is_durable_before_it_gets_its_name() -> None:
         assert isinstance(store.disk, SimDisk)
         store.disk.crash(power_loss=True)
         assert SnapshotStore(store.disk, "/data").disk.read_bytes(store.path(SNAPSHOT)) == before
+
+    ProcessLoop(Scheduler(), "test").run_until_complete(run())
+
+
+def test_the_file_of_a_snapshot_is_closed_when_it_is_written() -> None:
+    async def run() -> None:
+        disk = NotingDisk()
+        await write_snapshot(SnapshotStore(disk, "/data"), SnapshotContents(SNAPSHOT, 5, iter([[b"a"]])))
+        (file,) = disk.parts
+        with pytest.raises(OSError, match="file is closed"):
+            file.size()
 
     ProcessLoop(Scheduler(), "test").run_until_complete(run())
 
