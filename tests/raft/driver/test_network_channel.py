@@ -8,7 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from raftwerk.raft.driver.network_channel import NetworkChannel
+from raftwerk.raft.driver import network_channel
+from raftwerk.raft.driver.network_channel import NetworkChannel, connector
 from raftwerk.raft.messages.messages import (
     AddVoter,
     BeginQuorumEpoch,
@@ -227,6 +228,17 @@ def test_requests_that_wait_for_one_attempt_to_connect_all_use_its_connection() 
         assert connection.received == [VOTE, BEGIN, VOTE]
 
     asyncio.run(run())
+
+
+def test_a_node_connects_by_its_name_within_the_request_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    async def connect(host: str, port: int, **options: object) -> None:
+        asked.append((host, port, options))
+
+    monkeypatch.setattr(network_channel, "wire_connect", connect)
+    asyncio.run(connector(RaftConfig(node_id=1, cluster_id="c", voters={2: AT}))("n2", 9093))  # type: ignore[arg-type]
+    assert asked == [("n2", 9093, {"client_id": "raft-1", "timeout_s": 2.0, "login": None})]
 
 
 def test_a_connection_that_has_ended_is_replaced() -> None:

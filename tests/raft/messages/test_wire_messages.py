@@ -164,6 +164,14 @@ def test_what_a_fetch_allows_is_never_negative() -> None:
     assert (parsed.max_wait_ms, parsed.max_bytes) == (0, 0)
 
 
+def test_a_fetch_is_held_to_the_smaller_of_its_two_bounds() -> None:
+    for of_partition, of_request in ((5, 7), (7, 5)):
+        request = fetch_request(FETCH)
+        request.topics[0].partitions[0].max_bytes = of_partition
+        request.max_bytes = of_request
+        assert parse_fetch(request).max_bytes == 5
+
+
 def test_a_fetch_of_another_topic_by_its_id_is_refused() -> None:
     for topic_id, error in [(UUID(int=9), ErrorCode.UNKNOWN_TOPIC_ID), (None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]:
         request = fetch_request(FETCH)
