@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 import pytest
-from support.raft.lone_voter import LoneVoter, run
+from support.raft.lone_voter import CONFIG, LoneVoter, run
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.log.errors import StorageError
-from raftwerk.raft.driver.raft_driver import open_metadata_log
-from raftwerk.raft.messages.messages import Fetch
-from raftwerk.raft.messages.wire_messages import fetch_request
+from raftwerk.raft.driver.raft_driver import metadata_log_dir, open_metadata_log
+from raftwerk.raft.messages.messages import EndQuorumEpoch, EpochReply, Fetch, Vote, VoteReply
+from raftwerk.raft.messages.wire_messages import election_reply_fields, fetch_request, parse_request
 from raftwerk.raft.types import ReplicaKey
+from raftwerk.raft.voters.voter_set import VoterEndpoint
 from raftwerk.runtime.clock import SystemClock
 from raftwerk.runtime.ports import Runtime
+from raftwerk.wire.api_keys import ApiKey
+from raftwerk.wire.codec import decode_request, encode_response
 from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.records import NewRecord, encode_batch
 
@@ -130,6 +134,47 @@ def test_a_fetch_that_finds_the_disk_broken_is_refused_and_ends_the_node(monkeyp
         assert driver.failure.done()
         refused = await driver.handle_fetch(18, fetch_request(fetch))
         assert [row.error_code for row in refused.topics[0].partitions] == [ErrorCode.KAFKA_STORAGE_ERROR]
+        await driver.stop()
+
+    run(test)
+
+
+class Granting:
+    """A connection to voter 2, which votes for whoever asks, and takes note of all that it is told."""
+
+    def __init__(self, received: list[object]) -> None:
+        self.is_closed = False
+        self._received = received
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    async def send_raw(self, api_key: ApiKey, version: int, body: list[Any], *, timeout_s: float) -> memoryview:
+        request = parse_request(api_key, decode_request(api_key, version, memoryview(b"".join(body))), "CONTROLLER")
+        self._received.append(request)
+        reply: VoteReply | EpochReply = EpochReply(error=ErrorCode.NONE, leader_id=None, epoch=request.epoch)
+        if isinstance(request, Vote):
+            reply = VoteReply(error=ErrorCode.NONE, leader_id=None, epoch=request.epoch, granted=True)
+        return memoryview(bytes(encode_response(api_key, version, election_reply_fields(reply))))
+
+
+def test_a_leader_whose_disk_fails_tells_the_other_voters_that_it_resigns() -> None:
+    async def test(node: LoneVoter) -> None:
+        received: list[object] = []
+
+        async def connect(_host: str, _port: int) -> Granting:
+            return Granting(received)
+
+        node.connect = connect
+        driver = await node.start(replace(CONFIG, voters={**CONFIG.voters, 2: VoterEndpoint("n2", 9093)}))
+        assert driver.is_leader
+        received.clear()
+        node.disk.fail_fsync(metadata_log_dir("/data"))
+        driver.append([b"a"], driver.epoch)
+        await asyncio.sleep(0.5)
+        assert driver.failure.done()
+        (end,) = (one for one in received if isinstance(one, EndQuorumEpoch))
+        assert (end.leader_id, end.epoch, end.preferred_successors) == (1, driver.epoch, (ReplicaKey(2),))
         await driver.stop()
 
     run(test)

@@ -83,6 +83,7 @@ def test_what_a_snapshot_replaces_counts_as_one_epoch() -> None:
     log.receive_snapshot(snapshot, 0, b"".join(encode_snapshot(snapshot, 5, iter([[b"a"]]))))
     assert log.install_snapshot(snapshot)
     assert (log.start, log.end_offset, log.last_epoch) == (snapshot, 5, 3)
+    assert [tuple(log.end_offset_for(epoch)) for epoch in (2, 3, 9)] == [(-1, -1), (3, 5), (3, 5)]
     log.append_records([b"x"], 3)
     log.append_records([b"x"], 4)
     assert [tuple(log.end_offset_for(epoch)) for epoch in (2, 3, 4, 9)] == [(-1, -1), (3, 6), (4, 7), (4, 7)]
