@@ -230,6 +230,19 @@ def test_a_node_that_stops_hangs_up() -> None:
     run(test)
 
 
+def test_records_that_are_too_many_for_one_turn_of_the_loop_are_all_told() -> None:
+    async def test(node: LoneVoter) -> None:
+        driver = await node.start()
+        records = [bytes([65 + number]) * 5000 for number in range(4)]
+        for record in records:
+            driver.append([record], driver.epoch)
+        await asyncio.sleep(1)
+        assert node.listener.records == records
+        await driver.stop()
+
+    run(test)
+
+
 def test_a_change_of_role_is_logged_with_the_role_before_and_the_epoch(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
 
