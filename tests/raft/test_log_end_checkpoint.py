@@ -87,6 +87,27 @@ def test_what_is_committed_is_noted_from_time_to_time() -> None:
     ProcessLoop(Scheduler(), "test").run_until_complete(notes())
 
 
+def test_a_note_that_cannot_be_written_is_logged_and_the_voter_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    disk = SimDisk(random.Random(0))
+    disk.makedirs("/data")
+
+    async def notes() -> None:
+        checkpoint = LogEndCheckpoint(disk, "/data/__cluster_metadata-0")
+        disk.fail_dir("/data")
+        checkpoint.note_committed(1, 10)
+        await asyncio.sleep(1)
+        (line,) = caplog.messages
+        assert line.startswith("the end of the metadata log was not noted, and is noted later: ")
+        disk.repair_dirs()
+        await asyncio.sleep(10)
+        checkpoint.note_committed(1, 20)
+        await asyncio.sleep(1)
+        assert parse_log_end(disk.read_bytes(f"/data/{LOG_END_FILE}")) == LogEnd(1, 20)
+        assert caplog.messages == [line]
+
+    ProcessLoop(Scheduler(), "test").run_until_complete(notes())
+
+
 def segment(directory: Path, base: int, *epochs: int) -> None:
     """A file with a batch of one record in each of these epochs."""
     batches = b""

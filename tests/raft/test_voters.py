@@ -127,6 +127,19 @@ def test_history_is_what_the_records_say(steps: list[tuple[str, int, int]]) -> N
         assert (later.last, later.version) == (history.last, history.version), "a snapshot tells the same"
 
 
+def test_what_counted_at_an_offset_is_what_the_records_below_it_say() -> None:
+    history = VoterHistory()
+    for offset, level in ((2, 1), (5, 2)):
+        history.add(offset, KRaftVersion(level))
+        history.add(offset + 1, voters(*range(1, level + 1)))
+    assert [history.version_at(end) for end in (0, 2, 3, 5, 6, 9)] == [0, 0, 1, 1, 2, 2]
+    known = [history.voters_at(end) for end in (3, 4, 6, 7)]
+    assert known == [None, voters(1), voters(1), voters(1, 2)]
+    assert history.snapshot_records(4) == [KRaftVersion(1), voters(1)]
+    assert history.snapshot_records(3) == [KRaftVersion(1)]
+    assert history.snapshot_records(2) == []
+
+
 def test_formatted_voters_are_before_the_log() -> None:
     history = VoterHistory()
     assert history.last is None and history.version == 0

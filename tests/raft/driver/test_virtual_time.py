@@ -15,11 +15,14 @@ from support.raft.lone_voter import CONFIG, DAY_S, LoneVoter, run
 
 from raftwerk.raft.driver.log_end_checkpoint import LOG_END_FILE, LogEnd, parse_log_end
 from raftwerk.raft.driver.raft_driver import QuorumFailedError, metadata_log_dir
+from raftwerk.raft.messages.messages import Fetch
+from raftwerk.raft.messages.wire_messages import fetch_request
 from raftwerk.raft.replication.spare_space import SPARE_FILE
 from raftwerk.raft.snapshots.snapshot_store import SnapshotRetention
 from raftwerk.raft.snapshots.snapshot_writer import SnapshotContents
-from raftwerk.raft.types import LeaderAndEpoch
+from raftwerk.raft.types import LeaderAndEpoch, ReplicaKey
 from raftwerk.raft.voters.voter_set import VoterEndpoint
+from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.types import SnapshotId
 
 SPARE = f"/data/{SPARE_FILE}"
@@ -135,6 +138,14 @@ def test_spare_space_that_was_used_is_held_again_when_the_disk_has_room() -> Non
         await asyncio.sleep(5.5)
         assert node.disk.exists(SPARE), "it is tried every ten seconds"
         assert not node.driver.failure.done()
+        for _ in range(2):
+            node.disk.fill(0)
+            node.driver.append([b"x" * 1000], node.driver.epoch)
+            assert not node.disk.exists(SPARE)
+            node.disk.set_capacity()
+            await asyncio.sleep(10.5)
+            assert node.disk.exists(SPARE), "as often as it is needed"
+            await asyncio.sleep(25)
         node.disk.fill(0)
         node.driver.append([b"x" * 1000], node.driver.epoch)
         assert not node.disk.exists(SPARE)
@@ -278,7 +289,44 @@ def test_who_knows_nothing_to_be_committed_says_that_nothing_is() -> None:
     run(test)
 
 
-def test_what_a_node_that_was_not_started_or_has_stopped_says_of_itself() -> None:
+def test_a_node_that_was_not_started_takes_no_part() -> None:
+    async def test(node: LoneVoter) -> None:
+        driver = node.make()
+        await asyncio.sleep(1)
+        assert (driver.is_leader, driver.leader_endpoint()) == (False, None)
+        with pytest.raises(QuorumFailedError):
+            driver.append([b"x"], 0)
+        assert (await driver.handle_request(ApiKey.DESCRIBE_QUORUM, 0, None))["error_code"] == 6
+        await driver.stop()
+
+    run(test)
+
+
+@pytest.mark.parametrize("wait_ms", range(1, 40))
+def test_a_timer_is_due_at_its_time_though_seconds_are_no_exact_measure_of_milliseconds(wait_ms: int) -> None:
+    """The loop then says that it is a millisecond earlier, and the timer would be set again without an end."""
+
+    async def test(node: LoneVoter) -> None:
+        driver = await node.start()
+        fetch = Fetch(
+            cluster_id="c",
+            replica=ReplicaKey(9),
+            epoch=1,
+            fetch_offset=1,
+            last_epoch=1,
+            max_wait_ms=wait_ms,
+            max_bytes=100,
+            high_watermark=1,
+        )
+        began_s = asyncio.get_running_loop().time()
+        await driver.handle_fetch(18, fetch_request(fetch))
+        assert asyncio.get_running_loop().time() - began_s == pytest.approx(wait_ms / 1000, abs=0.002)
+        await driver.stop()
+
+    run(test)
+
+
+def test_what_a_node_says_of_itself_while_it_runs_and_when_it_has_stopped() -> None:
     async def test(node: LoneVoter) -> None:
         driver = await node.start()
         assert driver.leader_endpoint() == VoterEndpoint("n1", 9093)

@@ -84,6 +84,13 @@ def leads_until_ms(quorum: Quorum) -> int:
     raise AssertionError("it leads for ever")
 
 
+def test_a_fetch_before_the_logs_first_offset_is_refused_once_and_counts_for_nothing() -> None:
+    quorum = leader()
+    ((_, reply),) = fetch(quorum, 2, ELECTED_MS + 500, offset=-1).fetch_replies
+    assert reply.error is ErrorCode.INVALID_REQUEST
+    assert leads_until_ms(quorum) == ELECTED_MS + CHECK_QUORUM_MS
+
+
 def test_a_leader_that_nobody_fetches_from_resigns() -> None:
     assert leads_until_ms(leader()) == ELECTED_MS + CHECK_QUORUM_MS
 

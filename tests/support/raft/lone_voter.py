@@ -44,14 +44,20 @@ class LoneVoter:
         self.listener = Listener()
         self.driver: RaftDriver
 
-    async def start(self, config: RaftConfig = CONFIG) -> RaftDriver:
+    def make(self, config: RaftConfig = CONFIG) -> RaftDriver:
+        """A driver that was not started."""
         runtime = Runtime(disk=self.disk, clock=LoopClock(), rng=random.Random(0))
         log = open_metadata_log(runtime, "/data")
         self.listener = Listener()
         self.driver = RaftDriver(config, runtime, log, metadata_log_dir("/data"), self.listener, self.connect)
-        await self.driver.start()
-        await asyncio.sleep(1)
         return self.driver
+
+    async def start(self, config: RaftConfig = CONFIG) -> RaftDriver:
+        """A driver that leads."""
+        driver = self.make(config)
+        await driver.start()
+        await asyncio.sleep(1)
+        return driver
 
     async def commit(self, *records: bytes) -> int:
         """The offset after the records, which are committed."""
