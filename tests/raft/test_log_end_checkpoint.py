@@ -99,7 +99,7 @@ def test_a_note_that_cannot_be_written_is_logged_and_the_voter_goes_on(caplog: p
         (line,) = caplog.messages
         assert line.startswith("the end of the metadata log was not noted, and is noted later: ")
         disk.repair_dirs()
-        await asyncio.sleep(10)
+        await asyncio.sleep(9)
         checkpoint.note_committed(1, 20)
         await asyncio.sleep(1)
         assert parse_log_end(disk.read_bytes(f"/data/{LOG_END_FILE}")) == LogEnd(1, 20)

@@ -29,7 +29,7 @@ from raftwerk.raft.quorum.config import RaftConfig
 from raftwerk.raft.quorum.effects import FailureKind
 from raftwerk.raft.quorum.quorum import Quorum
 from raftwerk.raft.roles.follower import Follower
-from raftwerk.raft.types import ElectionState, ReplicaKey, RoleKind
+from raftwerk.raft.types import EPOCH_MAX, ElectionState, ReplicaKey, RoleKind
 from raftwerk.raft.voters.voter_set import KRaftVersion, Voter, VoterEndpoint, VoterListener, VoterSet
 from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.types import EpochEndOffset, SnapshotId
@@ -151,6 +151,23 @@ def test_what_it_cannot_take_is_fetched_again_after_a_while() -> None:
         node.quorum.on_timer(BEGAN_MS + 100 + RETRY_MS)
         node.fetch()
         assert node.quorum.state.high_watermark.offset is None
+
+
+def test_a_leader_that_answers_ends_the_back_off_of_failed_elections() -> None:
+    node = Following()
+    node.quorum.state.timeouts.on_round_failed()
+    node.answer(node.fetch(), BEGAN_MS + 10, ErrorCode.UNKNOWN_LEADER_EPOCH)
+    assert node.quorum.state.timeouts.stagger_ms(None) == RETRY_MS // 2, "that was no success"
+    node.quorum.on_timer(BEGAN_MS + 10 + RETRY_MS)
+    node.answer(node.fetch(), BEGAN_MS + 100)
+    assert node.quorum.state.timeouts.stagger_ms(None) == 0
+
+
+def test_an_answer_with_an_epoch_that_cannot_be_is_none_and_the_fetch_is_sent_again() -> None:
+    node = Following()
+    node.answer(node.fetch(), BEGAN_MS + 100, epoch=EPOCH_MAX + 1)
+    node.fetch()
+    assert node.quorum.state.epoch == 6
 
 
 def test_records_that_cannot_be_written_end_the_node() -> None:

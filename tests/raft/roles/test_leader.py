@@ -21,7 +21,7 @@ from raftwerk.raft.quorum.config import RaftConfig
 from raftwerk.raft.quorum.effects import Effects, FailureKind
 from raftwerk.raft.quorum.quorum import Quorum
 from raftwerk.raft.types import ElectionState, ReplicaKey, RoleKind
-from raftwerk.raft.voters.voter_set import KRaftVersion, Voter, VoterEndpoint, VoterListener, VoterSet
+from raftwerk.raft.voters.voter_set import KRaftVersion, LeaderChange, Voter, VoterEndpoint, VoterListener, VoterSet
 from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.types import SnapshotId
 
@@ -108,6 +108,16 @@ def test_fetches_of_observers_do_not_keep_a_leader() -> None:
     quorum = leader()
     fetch(quorum, 9, ELECTED_MS + 500)
     assert leads_until_ms(quorum) == ELECTED_MS + CHECK_QUORUM_MS
+
+
+def test_an_observer_that_fetches_no_more_is_forgotten_after_its_session() -> None:
+    quorum = leader()
+    fetch(quorum, 9, ELECTED_MS)
+    replicas = quorum.state.role.as_leader().replicas  # type: ignore[union-attr]
+    for now_ms, is_known in ((ELECTED_MS + 300_000, True), (ELECTED_MS + 300_001, False)):
+        fetch(quorum, 2, now_ms)
+        quorum.on_timer(now_ms)
+        assert (ReplicaKey(9) in replicas.observers) is is_known
 
 
 def test_a_voter_that_cuts_its_log_or_fetches_a_snapshot_hears_its_leader() -> None:
@@ -198,6 +208,28 @@ def removed_leader() -> tuple[Quorum, MemoryLog]:
     return quorum, log
 
 
+def test_a_leader_that_listens_elsewhere_corrects_its_record_and_counts_by_it() -> None:
+    former = Voter(key(1), (VoterListener("CONTROLLER", "former", 9093),))
+    log = MemoryLog(formatted=[KRaftVersion(1), VoterSet.of([former])])
+    config = RaftConfig(
+        node_id=1,
+        cluster_id="c",
+        bootstrap=(STATIC[2],),
+        directory_id=key(1).directory_id,
+        listeners=(VoterListener("CONTROLLER", "n1", 9093),),
+    )
+    quorum = elected(config, log)
+    corrected = VoterSet.of([Voter(key(1), config.listeners)])
+    leader = quorum.state.role.as_leader()
+    assert leader is not None
+    assert quorum.state.voters == leader.replicas.voters == corrected
+    controls = [entry.control for entry in log.entries]
+    assert controls[1:] == [KRaftVersion(1), VoterSet.of([former]), corrected]
+    first = controls[0]
+    assert isinstance(first, LeaderChange)
+    assert (first.leader_id, first.voters, first.granting) == (1, (key(1),), (key(1),))
+
+
 def test_a_removal_that_is_the_next_record_to_be_committed_is_not_committed_yet() -> None:
     quorum, log = recorded_leader()
     quorum.append([b"x"], 6)
@@ -206,6 +238,26 @@ def test_a_removal_that_is_the_next_record_to_be_committed_is_not_committed_yet(
         fetch(quorum, key(voter), ELECTED_MS + 20, offset=log.end_offset - 1)
     assert quorum.state.high_watermark.offset == log.end_offset - 1
     assert leads_until_ms(quorum) == ELECTED_MS + 20 + CHECK_QUORUM_MS
+
+
+def test_what_only_a_removed_voter_lacked_is_committed_with_its_removal() -> None:
+    """The set without it counts as soon as it is appended."""
+    quorum, log = recorded_leader()
+    quorum.append([b"x"], 6)
+    log.flush()
+    quorum.on_flushed(ELECTED_MS)
+    before = log.end_offset
+    quorum.on_voter_change(7, RemoveVoter(cluster_id="c", voter=key(3)), ELECTED_MS + 10)
+    assert quorum.state.high_watermark.offset == before - 1
+    fetch(quorum, key(2), ELECTED_MS + 20, offset=log.end_offset)
+    log.flush()
+    quorum.on_flushed(ELECTED_MS + 20)
+    quorum.append([b"y"], 6)
+    log.flush()
+    quorum.on_flushed(ELECTED_MS + 30)
+    assert quorum.state.high_watermark.offset == log.end_offset - 1, "of the two voters one has it"
+    quorum.on_voter_change(8, RemoveVoter(cluster_id="c", voter=key(2)), ELECTED_MS + 40)
+    assert quorum.state.high_watermark.offset == log.durable_offset == log.end_offset - 1
 
 
 def test_a_voter_without_an_endpoint_is_not_told_of_the_epoch() -> None:

@@ -243,6 +243,15 @@ def test_a_record_that_says_so_already_is_not_written_again() -> None:
     assert errors(leader.commit()) == [(7, ErrorCode.NONE)]
 
 
+def test_who_is_no_voter_or_names_no_listener_of_the_quorum_has_no_record_to_correct() -> None:
+    leader = LoneLeader()
+    other = Voter(key(1), (VoterListener("OTHER", "n1", 9093),))
+    for wrong, error in ((voter(4), ErrorCode.VOTER_NOT_FOUND), (other, ErrorCode.INVALID_REQUEST)):
+        _, replies = leader.ask(UpdateVoter(cluster_id="c", epoch=1, voter=wrong))
+        assert errors(replies) == [(7, error)]
+    assert leader.voters == VoterSet.of([voter(1)])
+
+
 def test_static_voters_are_not_changed() -> None:
     leader = LoneLeader(is_dynamic=False)
     end_offset = leader.log.end_offset
