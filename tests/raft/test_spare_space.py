@@ -7,6 +7,7 @@ import random
 
 import pytest
 from support.log.logs import FixedClock
+from support.raft.noting_disk import NotingDisk
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.log.errors import NoSpaceError
@@ -69,6 +70,15 @@ def test_it_is_held_again_when_several_times_as_much_is_free() -> None:
     assert not spare.hold() and not disk.exists(PATH)
     disk.fill(4 * SIZE)
     assert spare.hold()
+
+
+def test_the_file_is_closed_when_its_size_is_known() -> None:
+    disk = NotingDisk()
+    for _ in range(2):
+        assert SpareSpace(disk, "/data", SIZE).hold()
+    (file,) = disk.files
+    with pytest.raises(OSError, match="file is closed"):
+        file.size()
 
 
 def test_what_is_held_is_left_alone() -> None:

@@ -280,7 +280,7 @@ def test_the_file_of_a_download_that_has_ended_is_closed(end: Callable[[Partitio
     disk = NotingDisk()
     log = opened(disk)
     log.receive_snapshot(SnapshotId(9, 3), 0, b"begun")
-    (file,) = disk.parts
+    (file,) = disk.files
     assert file.size() == 5
     end(log)
     with pytest.raises(OSError, match="file is closed"):

@@ -11,7 +11,7 @@ from support.raft.noting_disk import NotingDisk
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
-from raftwerk.raft.snapshots.snapshot_store import SnapshotStore, snapshot_batches
+from raftwerk.raft.snapshots.snapshot_store import SnapshotStore, snapshot_batches, snapshot_name
 from raftwerk.raft.snapshots.snapshot_writer import SnapshotContents, write_snapshot
 from raftwerk.raft.voters.voter_set import KRaftVersion
 from raftwerk.wire.types import SnapshotId
@@ -64,13 +64,27 @@ def test_a_snapshot_is_durable_before_it_gets_its_name() -> None:
     ProcessLoop(Scheduler(), "test").run_until_complete(run())
 
 
+def assert_closed(disk: NotingDisk) -> None:
+    for file in disk.files:
+        with pytest.raises(OSError, match="file is closed"):
+            file.size()
+
+
+@pytest.mark.parametrize("position", [0, 1, 99])
+def test_the_file_of_a_snapshot_is_closed_when_a_part_is_read(position: int) -> None:
+    disk = NotingDisk()
+    disk.write_atomic(f"/data/{snapshot_name(SNAPSHOT)}", b"abc")
+    assert SnapshotStore(disk, "/data").read(SNAPSHOT, position, 1) == (3, b"abc"[position : position + 1])
+    assert len(disk.files) == 1
+    assert_closed(disk)
+
+
 def test_the_file_of_a_snapshot_is_closed_when_it_is_written() -> None:
     async def run() -> None:
         disk = NotingDisk()
         await write_snapshot(SnapshotStore(disk, "/data"), SnapshotContents(SNAPSHOT, 5, iter([[b"a"]])))
-        (file,) = disk.parts
-        with pytest.raises(OSError, match="file is closed"):
-            file.size()
+        assert len(disk.files) == 1
+        assert_closed(disk)
 
     ProcessLoop(Scheduler(), "test").run_until_complete(run())
 

@@ -1,4 +1,4 @@
-"""A simulated disk that keeps the files of unfinished snapshots that were opened."""
+"""A simulated disk that keeps the files of snapshots and of spare space that were opened."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import random
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.chaos.sim.disk.sim_file import SimFile
+from raftwerk.raft.replication.spare_space import SPARE_FILE
 
 
 class NotingDisk(SimDisk):
-    """`parts` are those files, in the order in which they were opened."""
+    """`files` are those files, in the order in which they were opened."""
 
     def __init__(self) -> None:
         super().__init__(random.Random(0))
         self.makedirs("/data")
-        self.parts: list[SimFile] = []
+        self.files: list[SimFile] = []
 
     def open(self, path: str, *, create: bool = False) -> SimFile:
         file = super().open(path, create=create)
-        if path.endswith(".part"):
-            self.parts.append(file)
+        if ".checkpoint" in path or path.endswith(SPARE_FILE):
+            self.files.append(file)
         return file
