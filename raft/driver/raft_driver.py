@@ -161,7 +161,7 @@ class RaftDriver:
 
     async def stop(self) -> None:
         """Resign if this node leads, then leave the quorum and close the log."""
-        if self._is_running and self.is_leader:
+        if self.is_leader:
             self._resignation = self._loop.create_future()
             self._handle(self._quorum.resign)
             grace_s = self.config.timing.shutdown_grace_ms / 1000
@@ -206,8 +206,7 @@ class RaftDriver:
             self._quorum.resign(self._time_ms())
         except InvariantViolation:
             return
-        effects = self._quorum.take_effects()
-        self._answer(effects)
+        effects = self._quorum.take_effects()  # who waits for an answer gets it when this node leaves
         if effects.election_state is None:
             for outgoing in effects.requests:
                 self._tasks.spawn(self._exchange(outgoing), name=f"raft to {outgoing.to}")

@@ -65,7 +65,6 @@ class Resigned(Role):
     def on_end_quorum_epoch_reply(self, sent: Outgoing) -> None:
         """A voter knows that this node resigned."""
         if sent.to in self.unacknowledged:
-            self.unacknowledged.remove(sent.to)
             self.is_acknowledged = True
 
     def on_end_quorum_epoch_failure(self, sent: Outgoing) -> None:

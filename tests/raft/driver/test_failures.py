@@ -180,6 +180,25 @@ def test_a_leader_whose_disk_fails_tells_the_other_voters_that_it_resigns() -> N
     run(test)
 
 
+def test_a_leader_that_stops_tells_the_other_voters_before_it_leaves() -> None:
+    async def test(node: LoneVoter) -> None:
+        received: list[object] = []
+
+        async def connect(_host: str, _port: int) -> Granting:
+            await asyncio.sleep(0.01)
+            return Granting(received)
+
+        node.connect = connect
+        driver = await node.start(replace(CONFIG, voters={**CONFIG.voters, 2: VoterEndpoint("n2", 9093)}))
+        assert driver.is_leader
+        began_s = asyncio.get_running_loop().time()
+        await driver.stop()
+        assert isinstance(received[-1], EndQuorumEpoch)
+        assert asyncio.get_running_loop().time() - began_s == pytest.approx(0.5, abs=0.1), "nobody took over"
+
+    run(test)
+
+
 def test_a_log_that_cannot_be_rolled_after_a_snapshot_ends_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(node: LoneVoter) -> None:
         driver = await node.start()

@@ -45,7 +45,7 @@ def vote_reply(error: ErrorCode) -> VoteReply:
 
 def test_a_controller_of_another_cluster_is_told_once_by_its_address(caplog: pytest.LogCaptureFixture) -> None:
     reply = vote_reply(ErrorCode.INCONSISTENT_CLUSTER_ID)
-    first, second = told(caplog, (VOTE, reply, AT), (VOTE, reply, AT), (VOTE, reply, VoterEndpoint("n3", 9093)))
+    first, second = told(caplog, *[(VOTE, reply, AT)] * 3, (VOTE, reply, VoterEndpoint("n3", 9093)))
     assert "the controller at n2:9093 belongs to another cluster than this node, whose cluster id is own-cl" in first
     assert "the controller at n3:9093 belongs to another cluster" in second
 
@@ -55,7 +55,7 @@ def test_a_voter_that_is_back_with_another_directory_is_told_once(
     request_: Request, caplog: pytest.LogCaptureFixture
 ) -> None:
     reply = EpochReply(error=ErrorCode.INVALID_VOTER_KEY, leader_id=None, epoch=5)
-    (line,) = told(caplog, (request_, reply, AT), (request_, reply, AT))
+    (line,) = told(caplog, *[(request_, reply, AT)] * 3)
     assert "voter 2 with the directory id AAAAAAAAAAAAAAAAAAAAAg does not vote any more" in line
     assert "the controller at n2:9093 is back with" in line
 

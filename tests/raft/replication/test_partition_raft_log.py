@@ -233,6 +233,7 @@ def test_an_installed_snapshot_says_who_votes_and_takes_the_place_of_what_was_kn
     data = b"".join(encode_snapshot(SnapshotId(9, 3), 5, iter([[b"a"]]), [KRaftVersion(1), voters(1, 2)]))
     assert download(log, SnapshotId(9, 3), data)
     assert (log.voters.last, log.voters.last_offset) == (voters(1, 2), 8)
+    assert log.durable_offset == 9
     data = b"".join(encode_snapshot(SnapshotId(12, 3), 5, iter([[b"a"]])))
     assert download(log, SnapshotId(12, 3), data)
     assert (log.voters.last, log.voters.version) == (None, 0)

@@ -179,8 +179,8 @@ def key(node_id: int) -> ReplicaKey:
     return ReplicaKey(node_id, UUID(int=node_id))
 
 
-def recorded_leader() -> tuple[Quorum, MemoryLog]:
-    """The leader of three recorded voters, which have all that it has."""
+def recorded_leader(fetching: tuple[int, ...] = (2, 3)) -> tuple[Quorum, MemoryLog]:
+    """The leader of three recorded voters; those that fetch have all that it has."""
     listeners = {i: (VoterListener("CONTROLLER", f"n{i}", 9093),) for i in (1, 2, 3)}
     voters = VoterSet.of(Voter(key(i), listeners[i]) for i in (1, 2, 3))
     log = MemoryLog(formatted=[KRaftVersion(1), voters])
@@ -192,9 +192,11 @@ def recorded_leader() -> tuple[Quorum, MemoryLog]:
         listeners=listeners[1],
     )
     quorum = elected(config, log)
+    for sent in quorum.take_effects().requests:
+        quorum.on_failure(sent, FailureKind.LOST, ELECTED_MS)
     log.flush()
     quorum.on_flushed(ELECTED_MS)
-    for voter in (2, 3):
+    for voter in fetching:
         fetch(quorum, key(voter), ELECTED_MS, offset=log.end_offset)
     assert quorum.state.high_watermark.offset == log.end_offset
     return quorum, log
@@ -258,6 +260,17 @@ def test_what_only_a_removed_voter_lacked_is_committed_with_its_removal() -> Non
     assert quorum.state.high_watermark.offset == log.end_offset - 1, "of the two voters one has it"
     quorum.on_voter_change(8, RemoveVoter(cluster_id="c", voter=key(2)), ELECTED_MS + 40)
     assert quorum.state.high_watermark.offset == log.durable_offset == log.end_offset - 1
+
+
+@pytest.mark.parametrize(("removed", "told"), [(2, [3]), (3, [])])
+def test_who_is_no_voter_any_more_is_not_told_of_the_epoch_again(removed: int, told: list[int]) -> None:
+    """Voter 3 has not fetched yet."""
+    quorum, _ = recorded_leader(fetching=(2,))
+    quorum.on_voter_change(7, RemoveVoter(cluster_id="c", voter=key(removed)), ELECTED_MS + 10)
+    quorum.take_effects()
+    quorum.on_timer(ELECTED_MS + 1000)
+    announced = [sent.to for sent in quorum.take_effects().requests if isinstance(sent.request, BeginQuorumEpoch)]
+    assert announced == told
 
 
 def test_a_voter_without_an_endpoint_is_not_told_of_the_epoch() -> None:

@@ -19,10 +19,11 @@ from raftwerk.wire.types import SnapshotId
 SNAPSHOT = SnapshotId(9, 2)
 
 
-def new_store() -> SnapshotStore:
-    disk = SimDisk(random.Random(0))
+def new_store(seed: int = 0) -> SnapshotStore:
+    disk = SimDisk(random.Random(seed))
     disk.makedirs("/data")
     disk.fsync_dir("/")
+    disk.fsync_dir("/data")
     return SnapshotStore(disk, "/data")
 
 
@@ -51,9 +52,10 @@ def test_other_work_of_the_loop_goes_on_between_two_batches() -> None:
     ProcessLoop(Scheduler(), "test").run_until_complete(run())
 
 
-def test_a_snapshot_is_durable_before_it_gets_its_name() -> None:
+@pytest.mark.parametrize("seed", range(8))
+def test_a_snapshot_and_its_name_survive_a_loss_of_power(seed: int) -> None:
     async def run() -> None:
-        store = new_store()
+        store = new_store(seed)
         await write_snapshot(store, SnapshotContents(SNAPSHOT, 5, iter([[b"a"]])))
         store.publish(SNAPSHOT)
         before = store.disk.read_bytes(store.path(SNAPSHOT))
