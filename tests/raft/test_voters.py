@@ -239,6 +239,13 @@ def test_an_addition_waits_for_no_negative_time(asked_ms: int, timeout_ms: int) 
     assert parsed.timeout_ms == timeout_ms
 
 
+def test_a_change_may_be_of_node_0() -> None:
+    fields = change_request_fields(RemoveVoter(cluster_id="c", voter=ReplicaKey(0, UUID(int=7))))
+    data = encode_request(ApiKey.REMOVE_RAFT_VOTER, 0, fields)
+    parsed = parse_change(ApiKey.REMOVE_RAFT_VOTER, decode_request(ApiKey.REMOVE_RAFT_VOTER, 0, memoryview(data)))
+    assert parsed.voter == ReplicaKey(0, UUID(int=7))
+
+
 def test_changes_name_a_replica() -> None:
     for key in (ReplicaKey(4, NO_DIRECTORY), ReplicaKey(-1, UUID(int=1))):
         fields = change_request_fields(RemoveVoter(cluster_id=None, voter=key))

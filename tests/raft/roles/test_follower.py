@@ -378,6 +378,16 @@ def test_a_part_that_is_refused_or_of_another_epoch_is_not_taken(error: ErrorCod
     assert node.quorum.next_deadline_ms() == BEGAN_MS + 20 + RETRY_MS
 
 
+def test_a_part_that_comes_twice_is_taken_once() -> None:
+    node, sent = downloading()
+    part(node, sent, (A, B), BEGAN_MS + 20)
+    following = part_asked(node, 2)
+    part(node, sent, (A, B), BEGAN_MS + 25)
+    assert node.sent() == []
+    part(node, following, (C,), BEGAN_MS + 30, position=2)
+    assert installed(node) == (SNAPSHOT, 3)
+
+
 def test_a_snapshot_that_ends_too_early_is_fetched_again() -> None:
     node, sent = downloading()
     part(node, sent, (A, B), BEGAN_MS + 20)

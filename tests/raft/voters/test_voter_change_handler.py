@@ -243,6 +243,18 @@ def test_a_record_that_says_so_already_is_not_written_again() -> None:
     assert errors(leader.commit()) == [(7, ErrorCode.NONE)]
 
 
+def test_a_change_whose_record_is_the_next_to_be_committed_is_not_answered_yet() -> None:
+    leader = LoneLeader()
+    leader.quorum.append([b"x"], 1)
+    begun = leader.log.begin_flush()
+    leader.ask(UpdateVoter(cluster_id="c", epoch=1, voter=voter(1, "elsewhere")))
+    leader.log.end_flush(begun)
+    leader.quorum.on_flushed(NOW_MS)
+    assert leader.quorum.state.high_watermark.offset == leader.log.end_offset - 1
+    assert leader.quorum.take_effects().change_replies == []
+    assert errors(leader.commit()) == [(7, ErrorCode.NONE)]
+
+
 def test_who_is_no_voter_or_names_no_listener_of_the_quorum_has_no_record_to_correct() -> None:
     leader = LoneLeader()
     other = Voter(key(1), (VoterListener("OTHER", "n1", 9093),))
