@@ -216,8 +216,9 @@ class Waiting:
         self.is_closed = True
 
     async def send_raw(self, *_: object, **__: object) -> memoryview:
+        never: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
         try:
-            return await asyncio.get_running_loop().create_future()
+            return await never
         except asyncio.CancelledError:
             self.is_given_up = True
             raise
