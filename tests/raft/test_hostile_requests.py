@@ -105,6 +105,10 @@ def test_an_answer_with_an_epoch_that_leaves_no_others_counts_as_none() -> None:
     elect(quorum)
 
 
+def test_the_highest_epoch_is_one_below_the_greatest_number_that_can_be_sent() -> None:
+    assert EPOCH_MAX == INT32_MAX - 1 == 2_147_483_646
+
+
 def test_the_highest_epoch_may_be_learned_from_an_answer() -> None:
     quorum = make()
     time_out(quorum)

@@ -26,6 +26,7 @@ def test_round_trip() -> None:
     end = LogEnd(3, 40, 50)
     assert end.encode() == b'{"version":0,"epoch":3,"committedOffset":40,"logEndOffset":50}'
     assert parse_log_end(end.encode()) == end
+    assert LogEnd(3, 40).encode() == b'{"version":0,"epoch":3,"committedOffset":40,"logEndOffset":-1}'
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"\xff", b'{"epoch":"1","committedOffset":1,"logEndOffset":1}'])

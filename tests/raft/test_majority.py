@@ -58,6 +58,8 @@ def test_a_leader_knows_what_is_committed_once_it_has_committed_a_record_of_its_
 
 def test_a_follower_never_goes_back_and_a_snapshot_makes_nothing_current() -> None:
     high_watermark = HighWatermark(None)
+    high_watermark.advance_to_snapshot(0)
+    assert high_watermark.offset == 0
     high_watermark.advance_to_snapshot(5)
     high_watermark.advance_to_snapshot(3)
     assert (high_watermark.offset, high_watermark.is_current) == (5, False)

@@ -222,6 +222,15 @@ def test_changes_round_trip(change: VoterChange) -> None:
         assert (answer.current_leader.leader_id, answer.current_leader.host) == (2, "h")
 
 
+def test_voters_are_read_of_whole_batches_unless_an_incomplete_one_may_come() -> None:
+    records = [encode_control(record, 5) for record in (KRaftVersion(1), voters(1))]
+    whole = bytes(encode_batch(records, base_offset=7, is_control=True))
+    assert list(voter_records(whole)) == [(7, KRaftVersion(1)), (8, voters(1))]
+    assert list(voter_records(whole + whole[:-1], allow_partial_tail=True)) == [(7, KRaftVersion(1)), (8, voters(1))]
+    with pytest.raises(ProtocolError):
+        list(voter_records(whole + whole[:-1]))
+
+
 def test_the_first_version_of_an_addition_waits_for_the_commit() -> None:
     fields = change_request_fields(AddVoter(cluster_id="c", voter=voter(4), timeout_ms=1, ack_when_committed=False))
     data = encode_request(ApiKey.ADD_RAFT_VOTER, 0, fields)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 from uuid import UUID
 
@@ -93,6 +94,21 @@ def test_a_request_that_is_given_up_while_it_connects_takes_those_that_share_its
         requests[0].cancel()
         assert await asyncio.wait_for(requests[1], 10) is FailureKind.LOST
         assert requests[0].cancelled()
+
+    asyncio.run(run())
+
+
+def test_an_attempt_that_failed_for_one_request_alone_is_no_error_that_nobody_saw() -> None:
+    async def run() -> None:
+        reported: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context))
+        attempts = Attempts()
+        request = attempts.exchange()
+        await asyncio.sleep(0)
+        attempts.made[0].set_exception(ConnectionRefusedError())
+        assert await request is FailureKind.REFUSED
+        gc.collect()
+        assert reported == []
 
     asyncio.run(run())
 

@@ -23,7 +23,7 @@ HOUR_MS = 60 * 60 * 1000
 async def fetch_at_end(node: LoneVoter) -> asyncio.Task[FetchPartitionResponse]:
     """An observer fetches what follows all that it has, and waits an hour for it at most."""
     driver = node.driver
-    await asyncio.sleep(1)  # until all is committed
+    await asyncio.sleep(5)  # until all is committed
     fetch = Fetch(
         cluster_id="c",
         replica=ReplicaKey(9, UUID(int=9)),
@@ -42,6 +42,7 @@ async def fetch_at_end(node: LoneVoter) -> asyncio.Task[FetchPartitionResponse]:
     task = asyncio.get_running_loop().create_task(answered())
     await asyncio.sleep(1)
     assert not task.done()
+    node.disk.set_sync_latency(1.0, 1.0)  # so that no commit is what answers it
     return task
 
 

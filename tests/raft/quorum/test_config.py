@@ -25,6 +25,7 @@ def test_defaults() -> None:
     config = RaftConfig(node_id=1, cluster_id="c", voters=STATIC)
     assert (config.can_vote, config.auto_join, config.listener_name) == (True, False, "CONTROLLER")
     assert config.spare_bytes == 0
+    assert config.fetch_max_bytes == config.snapshot_fetch_max_bytes == 8_388_608
     retention = config.snapshot_retention
     assert (retention.max_bytes, retention.max_ms) == (100 * 1024 * 1024, 7 * 24 * 60 * 60 * 1000)
 

@@ -119,6 +119,17 @@ def test_what_binds_in_an_epoch_is_kept_in_it_and_forgotten_after_it() -> None:
     assert state.role.voted is None
 
 
+@pytest.mark.parametrize(("epoch", "expected"), [(4, (5, 3, key(2))), (5, (5, 3, key(2))), (6, (6, None, None))])
+def test_a_log_of_a_later_epoch_than_the_vote_is_of_a_vote_that_binds_no_more(
+    epoch: int, expected: tuple[int, int | None, ReplicaKey | None]
+) -> None:
+    log = MemoryLog()
+    log.append_records([b"a"], epoch)
+    config = RaftConfig(node_id=1, cluster_id="c", voters=STATIC)
+    role = QuorumState(config, log, ElectionState(5, 3, key(2)), random.Random(0)).role
+    assert (role.epoch, role.leader_id, role.voted) == expected
+
+
 def test_a_voter_stands_at_a_time_and_an_observer_looks_for_the_leader() -> None:
     timing = RaftConfig(node_id=1, cluster_id="c", voters=STATIC).timing
     voter = static().transition_to_unattached(6, 1000)

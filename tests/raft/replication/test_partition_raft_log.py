@@ -164,6 +164,25 @@ def test_the_voters_are_read_from_all_of_a_log_when_it_is_opened() -> None:
     assert (again.voters.last, again.voters.last_offset) == (voters(1), 1)
 
 
+def test_each_change_of_the_voters_is_read_once() -> None:
+    disk = new_disk()
+    log = opened(disk)
+    log.append_controls([KRaftVersion(1), voters(1)], 1)
+    for number in range(2, 7):
+        log.append_records([b"x"], 1)
+        log.append_controls([voters(*range(1, number))], 1)
+    expected = [log.voters.voters_at(end) for end in range(log.end_offset + 1)]
+    log.close(clean=True)
+    again = opened(disk)
+    assert [again.voters.voters_at(end) for end in range(log.end_offset + 1)] == expected
+
+
+def test_an_incomplete_batch_at_the_end_of_what_was_fetched_is_left_out() -> None:
+    log = opened()
+    log.append_fetched(batch(0, 1, b"a") + batch(1, 1, b"b")[:-3], 1)
+    assert log.end_offset == 1
+
+
 def publish(log: PartitionRaftLog, snapshot: SnapshotId, *records: bytes) -> None:
     controls = log.voters.snapshot_records(snapshot.end_offset)
     file = log.snapshots.begin(snapshot)
@@ -205,6 +224,7 @@ def test_a_snapshot_that_is_not_newer_than_the_latest_is_given_up() -> None:
         log.snapshots.begin(begun).close()
         log.add_snapshot(begun)
         assert log.snapshots.ids == [SnapshotId(2, 1)]
+        log.snapshots.check(SnapshotId(2, 1))
     assert not [name for name in disk.listdir(metadata_log_dir("/data")) if name.endswith(".part")]
     publish(log, SnapshotId(3, 1), b"a")
     assert log.latest_snapshot == SnapshotId(3, 1)

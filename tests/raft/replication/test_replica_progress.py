@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from raftwerk.raft.replication.replica_progress import OBSERVER_SESSION_MS, ProgressTracker
+from raftwerk.raft.replication.replica_progress import OBSERVER_SESSION_MS, ProgressTracker, ReplicaProgress
 from raftwerk.raft.types import ReplicaKey
 from raftwerk.raft.voters.voter_set import Voter, VoterEndpoint, VoterListener, VoterSet
 
@@ -97,6 +97,24 @@ def test_a_static_voter_is_known_with_the_directory_that_it_told() -> None:
     replicas.progress_of(key(2)).on_fetch(9, 10, now_ms=1000)
     assert (replicas.peers[2].key, replicas.peers[2].end_offset) == (key(2), 9)
     assert replicas.peers_by_log_length() == [key(2)]
+
+
+def test_a_replica_had_caught_up_when_it_last_fetched_if_it_has_now_what_there_was_then() -> None:
+    progress = tracker(key(2)).peers[2]
+    progress.on_fetch(5, 10, now_ms=1000)
+    assert progress.last_caught_up_ms is None
+    progress.on_fetch(9, 12, now_ms=2000)
+    assert progress.last_caught_up_ms is None
+    progress.on_fetch(12, 20, now_ms=3000)
+    assert progress.last_caught_up_ms == 2000
+    progress.on_fetch(20, 20, now_ms=4000)
+    assert progress.last_caught_up_ms == 4000
+    progress.on_fetch(20, 21, now_ms=5000)
+    assert progress.last_caught_up_ms == 4000
+
+
+def test_nothing_is_known_of_a_replica_that_has_not_fetched() -> None:
+    assert ReplicaProgress(key(2)) == ReplicaProgress(key(2), -1, None, None, -1, -1)
 
 
 def test_a_leader_that_is_no_voter_does_not_count_itself() -> None:

@@ -205,11 +205,13 @@ def test_what_becomes_of_a_former_fetch_changes_nothing() -> None:
 
 def test_a_silent_leader_is_given_up_after_the_fetch_timeout() -> None:
     for node, kind in ((Following(), RoleKind.PROSPECTIVE), (observer(), RoleKind.UNATTACHED)):
+        assert node.quorum.state.effects.election_state == ElectionState(6, 3, None)
         node.fetch()
         node.quorum.on_timer(BEGAN_MS + FETCH_TIMEOUT_MS - 1)
         assert node.kind is RoleKind.FOLLOWER
         node.quorum.on_timer(BEGAN_MS + FETCH_TIMEOUT_MS)
         assert node.kind is kind
+        assert node.quorum.take_effects().election_state is None, "what binds it in the epoch is written already"
 
 
 @pytest.mark.parametrize(("after_ms", "fetches_at_once"), [(49, False), (50, True), (51, True)])

@@ -66,6 +66,14 @@ def test_a_snapshot_and_its_name_survive_a_loss_of_power(seed: int) -> None:
     ProcessLoop(Scheduler(), "test").run_until_complete(run())
 
 
+def test_a_snapshot_that_is_begun_again_is_empty() -> None:
+    store = new_store()
+    for _ in range(2):
+        file = store.begin(SNAPSHOT)
+        assert file.size() == 0
+        file.append([b"begun"])
+
+
 def assert_closed(disk: NotingDisk) -> None:
     for file in disk.files:
         with pytest.raises(OSError, match="file is closed"):
