@@ -254,6 +254,14 @@ def test_an_answer_to_a_fetch_that_names_no_leader_tells_no_epoch() -> None:
     assert (reply.error, reply.leader_id, reply.epoch) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, None, 0)
 
 
+def test_a_refusal_tells_no_high_watermark() -> None:
+    refusal = FetchReply(error=ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id=None, epoch=5)
+    (row,) = fetch_response(refusal).topics[0].partitions
+    assert (row.high_watermark, row.last_stable_offset, row.log_start_offset) == (-1, -1, 0)
+    assert (row.records, row.diverging_epoch, row.snapshot_id) == (b"", None, None)
+    assert fetched_through_the_wire(refusal) == refusal
+
+
 def test_a_vote_that_came_with_an_error_does_not_count() -> None:
     granted = VoteReply(error=ErrorCode.FENCED_LEADER_EPOCH, leader_id=None, epoch=5, granted=True)
     parsed = through_the_wire(VOTES[0], granted)
