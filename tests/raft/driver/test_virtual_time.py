@@ -22,6 +22,7 @@ from raftwerk.raft.snapshots.snapshot_store import SnapshotRetention
 from raftwerk.raft.snapshots.snapshot_writer import SnapshotContents
 from raftwerk.raft.types import LeaderAndEpoch, ReplicaKey
 from raftwerk.raft.voters.voter_set import VoterEndpoint
+from raftwerk.runtime.ports import Buffer
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.types import SnapshotId
 
@@ -153,6 +154,33 @@ def test_spare_space_that_was_used_is_held_again_when_the_disk_has_room() -> Non
         node.disk.set_capacity()
         await asyncio.sleep(60)
         assert not node.disk.exists(SPARE), "a stopped node holds nothing"
+
+    run(test)
+
+
+def test_a_sync_that_finds_no_space_is_tried_again_with_the_spare_space(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small file beside the log could not be replaced; the records of the log had their place already."""
+
+    async def test(node: LoneVoter) -> None:
+        driver = node.make(replace(CONFIG, spare_bytes=1 << 16))
+        assert node.disk.exists(SPARE)
+        refused: list[str] = []
+        writes = node.disk.write_atomic_soon
+
+        def refuse_once(path: str, data: Buffer) -> asyncio.Future[None]:
+            if refused or not path.endswith("leader-epoch-checkpoint"):
+                return writes(path, data)
+            refused.append(path)
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            future.set_exception(OSError(errno.ENOSPC, "no space left on device", path))
+            return future
+
+        monkeypatch.setattr(node.disk, "write_atomic_soon", refuse_once)
+        await driver.start()
+        await asyncio.sleep(1)
+        assert (len(refused), driver.failure.done(), driver.high_watermark) == (1, False, 1)
+        assert not node.disk.exists(SPARE)
+        await driver.stop()
 
     run(test)
 

@@ -147,6 +147,19 @@ def test_what_is_refused_is_logged_once_until_something_is_taken(caplog: pytest.
     assert log.end_offset == 1
 
 
+def test_a_disk_that_fails_is_no_refusal_of_what_was_sent_or_asked_for(caplog: pytest.LogCaptureFixture) -> None:
+    disk = new_disk()
+    log = opened(disk)
+    log.append_fetched(batch(0, 1, b"a"), 1)
+    disk.fail_dir("/data")
+    with pytest.raises(StorageError):
+        log.append_fetched(batch(1, 1, b"b"), 1)
+    with pytest.raises(StorageError):
+        log.read(0, 100)
+    assert "this node does not take" not in caplog.text
+    assert "this node cannot read its metadata log for others" not in caplog.text
+
+
 # ---- voters ----------------------------------------------------------------------------------------------------------
 
 
