@@ -14,6 +14,7 @@ from support.raft.lone_voter import CONFIG, LoneVoter, run
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.log.errors import StorageError
+from raftwerk.raft.driver.log_end_checkpoint import LOG_END_FILE, LogEnd, parse_log_end
 from raftwerk.raft.driver.raft_driver import metadata_log_dir, open_metadata_log
 from raftwerk.raft.messages.messages import EndQuorumEpoch, EpochReply, Fetch, Vote, VoteReply
 from raftwerk.raft.messages.wire_messages import election_reply_fields, fetch_request, parse_request
@@ -178,6 +179,24 @@ def test_a_leader_whose_disk_fails_tells_the_other_voters_that_it_resigns() -> N
         (end,) = (one for one in received if isinstance(one, EndQuorumEpoch))
         assert (end.leader_id, end.epoch, end.preferred_successors) == (1, driver.epoch, (ReplicaKey(2),))
         await driver.stop()
+
+    run(test)
+
+
+def test_what_is_on_this_nodes_disk_alone_is_not_noted_as_committed() -> None:
+    """It may be cut off, and a node that lacks what it has noted as committed does not start."""
+
+    async def test(node: LoneVoter) -> None:
+        async def connect(_host: str, _port: int) -> Granting:
+            return Granting([])
+
+        node.connect = connect
+        driver = await node.start(replace(CONFIG, voters={**CONFIG.voters, 2: VoterEndpoint("n2", 9093)}))
+        assert (driver.is_leader, driver.log_end_offset, driver.high_watermark) == (True, 1, 0)
+        path = f"/data/{LOG_END_FILE}"
+        assert not node.disk.exists(path)
+        await driver.stop()
+        assert parse_log_end(node.disk.read_bytes(path)) == LogEnd(driver.epoch, 0, 1)
 
     run(test)
 

@@ -107,6 +107,8 @@ def test_an_attempt_that_failed_for_one_request_alone_is_no_error_that_nobody_sa
         await asyncio.sleep(0)
         attempts.made[0].set_exception(ConnectionRefusedError())
         assert await request is FailureKind.REFUSED
+        del request
+        attempts.made.clear()
         gc.collect()
         assert reported == []
 

@@ -131,19 +131,22 @@ def test_what_is_refused_is_logged_once_until_something_is_taken(caplog: pytest.
     log = opened()
     caplog.set_level(logging.WARNING)
 
-    def refuse() -> None:
+    def refuse(data: bytes) -> None:
         with pytest.raises(ProtocolError):
-            log.append_fetched(batch(0, 9, b"of a later epoch"), 1)
+            log.append_fetched(data, 1)
 
-    refuse()
-    refuse()
-    (line,) = caplog.messages
-    assert line.startswith("this node does not take what the quorum's leader sent: ")
+    for _ in range(2):
+        refuse(b"no batch")
+    assert caplog.messages == [
+        "this node does not take what the quorum's leader sent: No batch at byte 0 of what the leader sent."
+    ]
+    refuse(batch(0, 9, b"of a later epoch"))
+    assert len(caplog.messages) == 2, "that is something else"
+    for _ in range(2):
+        refuse(b"no batch")
     log.append_fetched(batch(0, 1, b"a"), 1)
-    caplog.clear()
-    with pytest.raises(ProtocolError):
-        log.append_fetched(batch(1, 9, b"of a later epoch"), 1)
-    assert len(caplog.messages) == 1
+    refuse(b"no batch")
+    assert len(caplog.messages) == 4
     assert log.end_offset == 1
 
 
@@ -270,6 +273,14 @@ def test_an_installed_snapshot_says_who_votes_and_takes_the_place_of_what_was_kn
     data = b"".join(encode_snapshot(SnapshotId(12, 3), 5, iter([[b"a"]])))
     assert download(log, SnapshotId(12, 3), data)
     assert (log.voters.last, log.voters.version) == (None, 0)
+
+
+def test_a_snapshot_that_was_downloaded_is_the_only_one() -> None:
+    log = opened()
+    log.append_records([b"a", b"b"], 1)
+    publish(log, SnapshotId(2, 1), b"a")
+    assert download(log, SnapshotId(9, 3), b"".join(encode_snapshot(SnapshotId(9, 3), 5, iter([[b"a"]]))))
+    assert log.snapshots.ids == [SnapshotId(9, 3)]
 
 
 def test_a_damaged_download_leaves_no_file_behind() -> None:
