@@ -136,16 +136,16 @@ def test_what_is_refused_is_logged_once_until_something_is_taken(caplog: pytest.
             log.append_fetched(data, 1)
 
     for _ in range(2):
-        refuse(b"no batch")
+        refuse(b"no batch" * 20)
     assert caplog.messages == [
         "this node does not take what the quorum's leader sent: No batch at byte 0 of what the leader sent."
     ]
     refuse(batch(0, 9, b"of a later epoch"))
     assert len(caplog.messages) == 2, "that is something else"
     for _ in range(2):
-        refuse(b"no batch")
+        refuse(b"no batch" * 20)
     log.append_fetched(batch(0, 1, b"a"), 1)
-    refuse(b"no batch")
+    refuse(b"no batch" * 20)
     assert len(caplog.messages) == 4
     assert log.end_offset == 1
 
