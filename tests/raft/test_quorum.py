@@ -243,6 +243,16 @@ def test_begin_and_end_of_an_epoch_refused() -> None:
     assert quorum.next_deadline_ms() == 10, "the first successor stands at once"
 
 
+def test_the_end_of_an_epoch_may_be_the_first_that_a_node_hears_of_it() -> None:
+    quorum = make()
+    end = EndQuorumEpoch(cluster_id="c", leader_id=3, epoch=7, preferred_successors=(ReplicaKey(2), ReplicaKey(1)))
+    assert quorum.on_end_quorum_epoch(end, 10).error is ErrorCode.NONE
+    role = quorum.state.role
+    assert (role.kind, role.epoch, role.leader_id) == (RoleKind.UNATTACHED, 7, 3), "no other node can win that epoch"
+    assert quorum.next_deadline_ms() == 10 + 30, "the second successor"
+    assert quorum.take_effects().election_state == ElectionState(7, 3, None)
+
+
 def test_a_vote_for_node_0_is_for_node_0() -> None:
     assert make().on_vote(vote(6, voter=ReplicaKey(0)), 10).error is ErrorCode.INVALID_VOTER_KEY
 
