@@ -161,7 +161,7 @@ class RaftDriver:
 
     async def stop(self) -> None:
         """Resign if this node leads, then leave the quorum and close the log."""
-        if self._is_running and self.is_leader:
+        if self.is_leader:
             self._resignation = self._loop.create_future()
             self._handle(self._quorum.resign)
             grace_s = self.config.timing.shutdown_grace_ms / 1000
@@ -178,13 +178,9 @@ class RaftDriver:
 
     def _leave(self) -> None:
         self._is_running = False
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._spare_timer is not None:
-            self._spare_timer.cancel()
-            self._spare_timer = None
-        self._cancel_deletion()
+        for timer in (self._timer, self._spare_timer, self._deletion_timer):
+            if timer is not None:
+                timer.cancel()
         fetches, self._fetches = self._fetches, {}
         for fetch in fetches.values():
             _resolve(fetch, FetchReply(error=ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id=None, epoch=self.epoch))
@@ -196,7 +192,6 @@ class RaftDriver:
         if self.failure.done():
             return
         _logger.critical("node %d leaves the metadata quorum: %r", self.config.node_id, reason)
-        self._is_running = False
         self.failure.set_result(reason)
         sometimes(
             isinstance(reason, (OSError, StorageError)), "a node left the metadata quorum because its disk failed"
@@ -211,8 +206,7 @@ class RaftDriver:
             self._quorum.resign(self._time_ms())
         except InvariantViolation:
             return
-        effects = self._quorum.take_effects()
-        self._answer(effects)
+        effects = self._quorum.take_effects()  # who waits for an answer gets it when this node leaves
         if effects.election_state is None:
             for outgoing in effects.requests:
                 self._tasks.spawn(self._exchange(outgoing), name=f"raft to {outgoing.to}")
@@ -339,7 +333,8 @@ class RaftDriver:
 
     def _delete_old_snapshots(self) -> None:
         """Delete old snapshots and the log before them, now and when the next one is too old."""
-        self._cancel_deletion()
+        if self._deletion_timer is not None:
+            self._deletion_timer.cancel()
         now_ms = self._clock.wall_ms()
         due_ms = self._log.clean(self.config.snapshot_retention, now_ms)
         if due_ms is not None:
@@ -347,20 +342,12 @@ class RaftDriver:
             self._deletion_timer = self._loop.call_later(wait_s, self._delete_by_timer)
 
     def _delete_by_timer(self) -> None:
-        self._deletion_timer = None
-        if not self._is_running:
-            return
         try:
             self._delete_old_snapshots()
         except StorageError as error:
             self._fail(error)
         except OSError as error:
             _logger.error("old metadata snapshots were not deleted: %s", error)
-
-    def _cancel_deletion(self) -> None:
-        if self._deletion_timer is not None:
-            self._deletion_timer.cancel()
-            self._deletion_timer = None
 
     # ---- requests of other nodes -------------------------------------------------------------------------------------
 
@@ -480,7 +467,7 @@ class RaftDriver:
 
     def _hold_spare(self) -> None:
         self._spare_timer = None
-        if self._is_running and not self._spare.hold():
+        if not self._spare.hold():
             self._spare_timer = self._loop.call_later(_SPARE_AGAIN_S, self._hold_spare)
 
     def _log_role(self) -> None:

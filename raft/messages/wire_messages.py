@@ -379,15 +379,14 @@ def _fetch_response(error: ErrorCode, partitions: list[FetchPartitionResponse]) 
 def parse_election_reply(request: Request, response: Any) -> Reply:
     """The reply to Vote, BeginQuorumEpoch or EndQuorumEpoch. An error for the whole request has no epoch."""
     if response.error_code:
-        error, leader_id, epoch, granted = known_error(response.error_code), None, 0, False
-    else:
-        partition = _only_partition_of_reply(response.topics)
-        error, epoch = known_error(partition.error_code), partition.leader_epoch
-        leader_id = None if partition.leader_id == _NO_NODE else partition.leader_id
-        granted = bool(partition.get("vote_granted", False))
+        error = known_error(response.error_code)
+        return (VoteReply if isinstance(request, Vote) else EpochReply)(error=error, leader_id=None, epoch=0)
+    partition = _only_partition_of_reply(response.topics)
+    error, epoch = known_error(partition.error_code), partition.leader_epoch
+    leader_id = None if partition.leader_id == _NO_NODE else partition.leader_id
     endpoint = leader_endpoint_in(response, leader_id)
     if isinstance(request, Vote):
-        granted = granted and error is ErrorCode.NONE
+        granted = bool(partition.vote_granted) and error is ErrorCode.NONE
         return VoteReply(error=error, leader_id=leader_id, epoch=epoch, leader_endpoint=endpoint, granted=granted)
     return EpochReply(error=error, leader_id=leader_id, epoch=epoch, leader_endpoint=endpoint)
 

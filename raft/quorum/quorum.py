@@ -236,9 +236,7 @@ class Quorum:
                 state.role.on_vote_reply(sent, reply, now_ms)
             case EpochReply():
                 state.maybe_transition(reply.epoch, reply.leader_id, reply.leader_endpoint, now_ms)
-                if isinstance(request, EndQuorumEpoch):
-                    state.role.on_end_quorum_epoch_reply(sent)
-                else:
+                if isinstance(request, BeginQuorumEpoch):
                     state.role.on_begin_quorum_epoch_ended(sent, now_ms)
 
     def on_failure(self, sent: Outgoing, kind: FailureKind, now_ms: int) -> None:

@@ -55,7 +55,6 @@ class QuorumState:
         self.role: Role = Unattached(
             quorum=self, epoch=state.epoch, leader_id=state.leader_id, voted=state.voted, deadline_ms=None
         )
-        self._persist()
 
     # ---- what is known -----------------------------------------------------------------------------------------------
 

@@ -334,8 +334,6 @@ class PartitionRaftLog:
 
         def done(flushed: asyncio.Future[int]) -> None:
             self._flush_is_running = False
-            if flushed.cancelled():
-                return
             error = flushed.exception()
             sometimes(began_at != self._truncations, "a metadata log was cut while it was being synced")
             if error is None and began_at == self._truncations:
@@ -348,5 +346,4 @@ class PartitionRaftLog:
         """Close the files. Unless `clean`, records that were not flushed are left to recovery."""
         if self._partial is not None:
             self._partial[1].close()
-            self._partial = None
         self._log.close(clean=clean)

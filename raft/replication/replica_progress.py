@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ...log.log_divergence import caught_up_ms
 from ...runtime.invariants import sometimes
 from ..types import ReplicaKey
-from ..voters.voter_set import NO_VOTERS, VoterSet
+from ..voters.voter_set import VoterSet
 
 OBSERVER_SESSION_MS = 300_000
 MAX_INT64 = 2**63 - 1
@@ -38,8 +38,6 @@ class ProgressTracker:
 
     def __init__(self, leader: ReplicaKey, voters: VoterSet) -> None:
         self.leader = leader
-        self.voters = NO_VOTERS
-        """The voters that count now."""
         self.peers: dict[int, ReplicaProgress] = {}
         """The voters beside the leader, by id."""
         self.observers: dict[ReplicaKey, ReplicaProgress] = {}
@@ -56,7 +54,7 @@ class ProgressTracker:
 
     def set_voters(self, voters: VoterSet) -> None:
         """Other voters count from now on. What is known of a replica is kept when it becomes a voter or an observer."""
-        self.voters = voters
+        self.voters = voters  # those that count now
         former = self.peers
         self.peers = {}
         for key in voters.keys:

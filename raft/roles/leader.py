@@ -114,7 +114,7 @@ class Leader(Role):
         granting = tuple(voter.key for voter in voters.voters if voter.key.id in self.granting)
         records: list[ControlRecord] = [LeaderChange(self.leader_id, tuple(voters.keys), granting)]
         recorded, version = quorum.log.voters.last, quorum.log.voters.version
-        if not version or recorded is None:
+        if recorded is None:
             return records
         if quorum.log.voters.last_offset == BOOTSTRAP_OFFSET:
             sometimes(True, "a controller copied the voters of its formatting into the log")

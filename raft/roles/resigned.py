@@ -28,18 +28,16 @@ class Resigned(Role):
     deadline_ms: int
     preferred_successors: Sequence[ReplicaKey]
     """The other voters, the one with the longest log first."""
-    unacknowledged: list[int] = field(init=False)
-    """The voters that EndQuorumEpoch may still reach."""
-    is_acknowledged: bool = False
-    """Whether a voter has answered EndQuorumEpoch."""
+    reachable: list[int] = field(init=False)
+    """The voters that EndQuorumEpoch has reached or may still reach."""
 
     def __post_init__(self) -> None:
-        self.unacknowledged = [key.id for key in self.preferred_successors]
+        self.reachable = [key.id for key in self.preferred_successors]
 
     @property
     def awaits_successor(self) -> bool:
         """False once it is clear that EndQuorumEpoch reached no voter."""
-        return bool(self.unacknowledged) or self.is_acknowledged
+        return bool(self.reachable)
 
     def on_entered(self, now_ms: int) -> None:
         """Send EndQuorumEpoch to every other voter."""
@@ -62,13 +60,7 @@ class Resigned(Role):
         """Pre-votes only."""
         return vote.pre_vote and log_is_up_to_date
 
-    def on_end_quorum_epoch_reply(self, sent: Outgoing) -> None:
-        """A voter knows that this node resigned."""
-        if sent.to in self.unacknowledged:
-            self.unacknowledged.remove(sent.to)
-            self.is_acknowledged = True
-
     def on_end_quorum_epoch_failure(self, sent: Outgoing) -> None:
         """EndQuorumEpoch did not reach a voter."""
-        if sent.to in self.unacknowledged:
-            self.unacknowledged.remove(sent.to)
+        if sent.to in self.reachable:
+            self.reachable.remove(sent.to)

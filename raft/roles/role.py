@@ -161,9 +161,6 @@ class Role(ABC):
     def on_vote_failure(self, sent: Outgoing, now_ms: int) -> None:
         """A voter has not answered a vote or pre-vote."""
 
-    def on_end_quorum_epoch_reply(self, sent: Outgoing) -> None:
-        """A voter knows that this node resigned."""
-
     def on_end_quorum_epoch_failure(self, sent: Outgoing) -> None:
         """A voter did not answer EndQuorumEpoch."""
 

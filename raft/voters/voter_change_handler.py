@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...log.errors import StorageError
 from ...runtime.invariants import sometimes
 from ...wire.errors import ErrorCode, ProtocolError
 from ..messages.messages import AddVoter, Outgoing, ProbeReply, ProbeVoter, RemoveVoter, UpdateVoter, VoterChange
@@ -63,6 +64,8 @@ class VoterChangeHandler:
         change = PendingVoterChange(token, request, now_ms + timeout_ms)
         try:
             self._begin(change, now_ms)
+        except StorageError:
+            raise
         except ProtocolError as refusal:
             self._answer(change, refusal.code, refusal.message)
 

@@ -207,6 +207,18 @@ def test_the_tests_of_folders_are_measured_in_the_package_that_they_share() -> N
         common_folder(["log", "isr"])
 
 
+def test_a_module_that_only_declares_is_tried_by_all_tests_as_none_runs_a_line_of_it(tmp_path: Path) -> None:
+    (tmp_path / "settings.py").write_text("class Settings:\n    limit: int = 3\n")
+    (mutant,) = mutants_of(tmp_path, "settings.py")
+    tests = [
+        TestCoverage("test_a.py::slow", True, 2.0, {"other.py": [1]}),
+        TestCoverage("test_b.py::quick", True, 1.0, {}),
+    ]
+    assert [test.node_id for test in covering(mutant, tests)] == ["test_b.py::quick", "test_a.py::slow"]
+    tests.append(TestCoverage("test_c.py::own", True, 3.0, {"settings.py": [2]}))
+    assert [test.node_id for test in covering(mutant, tests)] == ["test_c.py::own"]
+
+
 def test_a_mutant_may_be_tried_by_the_quickest_tests_alone() -> None:
     tests = [TestCoverage(name, True, duration_s, {}) for name, duration_s in (("a", 1.0), ("b", 2.0), ("c", 4.0))]
     assert quickest(tests, None) == tests

@@ -89,6 +89,13 @@ def test_a_request_with_an_epoch_that_leaves_no_others_changes_nothing(epoch: in
     assert quorum.state.epoch == 6
 
 
+@pytest.mark.parametrize(("own", "epoch"), [(5, 5 + EPOCH_JUMP_MAX), (EPOCH_MAX - 1, EPOCH_MAX)])
+def test_the_greatest_epoch_that_a_request_may_name_is_taken(own: int, epoch: int) -> None:
+    quorum = make(own)
+    assert quorum.on_vote(replace(VOTE, epoch=epoch), 10).granted
+    assert quorum.state.epoch == epoch
+
+
 def test_an_answer_with_an_epoch_that_leaves_no_others_counts_as_none() -> None:
     quorum = make()
     time_out(quorum)
@@ -96,6 +103,18 @@ def test_an_answer_with_an_epoch_that_leaves_no_others_counts_as_none() -> None:
         quorum.on_reply(sent, VoteReply(error=ErrorCode.NONE, leader_id=None, epoch=INT32_MAX, granted=True), 10)
     assert quorum.state.epoch == 5
     elect(quorum)
+
+
+def test_the_highest_epoch_is_one_below_the_greatest_number_that_can_be_sent() -> None:
+    assert EPOCH_MAX == INT32_MAX - 1 == 2_147_483_646
+
+
+def test_the_highest_epoch_may_be_learned_from_an_answer() -> None:
+    quorum = make()
+    time_out(quorum)
+    sent = quorum.take_effects().requests[0]
+    quorum.on_reply(sent, VoteReply(error=ErrorCode.FENCED_LEADER_EPOCH, leader_id=None, epoch=EPOCH_MAX), 10)
+    assert quorum.state.epoch == EPOCH_MAX
 
 
 def test_a_voter_that_missed_many_elections_learns_the_epoch_from_answers() -> None:

@@ -24,7 +24,9 @@ def checkpoint(tmp_path: Path) -> LogEndCheckpoint:
 
 def test_round_trip() -> None:
     end = LogEnd(3, 40, 50)
+    assert end.encode() == b'{"version":0,"epoch":3,"committedOffset":40,"logEndOffset":50}'
     assert parse_log_end(end.encode()) == end
+    assert LogEnd(3, 40).encode() == b'{"version":0,"epoch":3,"committedOffset":40,"logEndOffset":-1}'
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"\xff", b'{"epoch":"1","committedOffset":1,"logEndOffset":1}'])
@@ -48,7 +50,9 @@ def test_older_software_may_have_truncated_the_log_in_a_later_epoch(tmp_path: Pa
 
 def test_after_an_unclean_stop_only_committed_records_count(tmp_path: Path) -> None:
     checkpoint(tmp_path).note_stop(3, 40, 50)
-    checkpoint(tmp_path).check(3, 50)
+    started = checkpoint(tmp_path)
+    started.check(3, 50)
+    assert started.noted == LogEnd(3, 40, -1), "it is not the end any more"
     checkpoint(tmp_path).check(3, 45)
     with pytest.raises(StorageError, match=r"ends at offset 39, and it held committed records up to 40\."):
         checkpoint(tmp_path).check(3, 39)
@@ -80,6 +84,27 @@ def test_what_is_committed_is_noted_from_time_to_time() -> None:
         assert noted() == LogEnd(2, 21)
         checkpoint.note_stop(2, 15, 40)
         assert noted() == LogEnd(2, 21, 40), "what was committed stays committed"
+
+    ProcessLoop(Scheduler(), "test").run_until_complete(notes())
+
+
+def test_a_note_that_cannot_be_written_is_logged_and_the_voter_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    disk = SimDisk(random.Random(0))
+    disk.makedirs("/data")
+
+    async def notes() -> None:
+        checkpoint = LogEndCheckpoint(disk, "/data/__cluster_metadata-0")
+        disk.fail_dir("/data")
+        checkpoint.note_committed(1, 10)
+        await asyncio.sleep(1)
+        (line,) = caplog.messages
+        assert line.startswith("the end of the metadata log was not noted, and is noted later: ")
+        disk.repair_dirs()
+        await asyncio.sleep(9)
+        checkpoint.note_committed(1, 20)
+        await asyncio.sleep(1)
+        assert parse_log_end(disk.read_bytes(f"/data/{LOG_END_FILE}")) == LogEnd(1, 20)
+        assert caplog.messages == [line]
 
     ProcessLoop(Scheduler(), "test").run_until_complete(notes())
 

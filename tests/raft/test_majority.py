@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raftwerk.raft.quorum.high_watermark import next_high_watermark
+from raftwerk.raft.quorum.high_watermark import HighWatermark, next_high_watermark
 from raftwerk.raft.quorum.majority import majority_size, majority_value
 
 OFFSETS = st.lists(st.integers(-1, 12), min_size=1, max_size=9)
@@ -44,6 +44,29 @@ def test_high_watermark(current: int | None, offsets: list[int], epoch_start: in
     best = max(v for v in range(-1, 13) if is_majority(sum(offset >= v for offset in offsets), len(offsets)))
     if best > epoch_start:
         assert after == max(best, -1 if current is None else current), "lags behind nothing"
+
+
+def test_a_leader_knows_what_is_committed_once_it_has_committed_a_record_of_its_epoch() -> None:
+    high_watermark = HighWatermark(2)
+    assert not high_watermark.is_current, "it is the end of a snapshot"
+    assert not high_watermark.advance_by_majority([5, 5, 2], 5)
+    assert not high_watermark.advance_by_majority([2, 2, 2], 1), "nothing moved"
+    assert (high_watermark.offset, high_watermark.is_current) == (2, False)
+    assert high_watermark.advance_by_majority([6, 6, 2], 5)
+    assert (high_watermark.offset, high_watermark.is_current) == (6, True)
+
+
+def test_a_follower_never_goes_back_and_a_snapshot_makes_nothing_current() -> None:
+    high_watermark = HighWatermark(None)
+    high_watermark.advance_to_snapshot(0)
+    assert high_watermark.offset == 0
+    high_watermark.advance_to_snapshot(5)
+    high_watermark.advance_to_snapshot(3)
+    assert (high_watermark.offset, high_watermark.is_current) == (5, False)
+    high_watermark.advance_as_follower(4, 9)
+    assert (high_watermark.offset, high_watermark.is_current) == (5, True)
+    high_watermark.advance_as_follower(8, 7)
+    assert high_watermark.offset == 7
 
 
 def test_an_older_epochs_record_is_not_committed_by_count() -> None:

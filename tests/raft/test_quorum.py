@@ -24,7 +24,7 @@ from raftwerk.raft.quorum.config import RaftConfig, RaftTiming
 from raftwerk.raft.quorum.effects import FailureKind
 from raftwerk.raft.quorum.quorum import Quorum
 from raftwerk.raft.roles.role_transitions import TRANSITIONS
-from raftwerk.raft.types import ElectionState, NotLeaderError, ReplicaKey, RoleKind
+from raftwerk.raft.types import ElectionState, LeaderAndEpoch, NotLeaderError, ReplicaKey, RoleKind
 from raftwerk.raft.voters.voter_set import VoterEndpoint
 from raftwerk.runtime.invariants import InvariantViolation
 from raftwerk.wire.errors import ErrorCode
@@ -218,12 +218,15 @@ def test_a_waiting_fetch_is_answered_by_time_append_and_resignation() -> None:
 
 def test_only_the_leader_of_the_epoch_appends() -> None:
     quorum = make()
-    with pytest.raises(NotLeaderError):
+    with pytest.raises(NotLeaderError) as refused:
         quorum.append([b"x"], quorum.state.epoch)
+    assert refused.value.current == LeaderAndEpoch(None, 5)
     epoch = lead(quorum)
     assert quorum.append([b"x", b"y"], epoch) == 2
-    with pytest.raises(NotLeaderError):
+    with pytest.raises(NotLeaderError) as refused:
         quorum.append([b"x"], epoch - 1)
+    assert refused.value.current == LeaderAndEpoch(1, epoch)
+    assert str(refused.value) == f"not the leader of epoch {epoch - 1}: epoch {epoch} is led by 1"
 
 
 def test_begin_and_end_of_an_epoch_refused() -> None:
@@ -238,6 +241,16 @@ def test_begin_and_end_of_an_epoch_refused() -> None:
     assert quorum.state.role.kind is RoleKind.FOLLOWER
     assert quorum.on_end_quorum_epoch(replace(end, epoch=6), 10).error is ErrorCode.NONE
     assert quorum.next_deadline_ms() == 10, "the first successor stands at once"
+
+
+def test_the_end_of_an_epoch_may_be_the_first_that_a_node_hears_of_it() -> None:
+    quorum = make()
+    end = EndQuorumEpoch(cluster_id="c", leader_id=3, epoch=7, preferred_successors=(ReplicaKey(2), ReplicaKey(1)))
+    assert quorum.on_end_quorum_epoch(end, 10).error is ErrorCode.NONE
+    role = quorum.state.role
+    assert (role.kind, role.epoch, role.leader_id) == (RoleKind.UNATTACHED, 7, 3), "no other node can win that epoch"
+    assert quorum.next_deadline_ms() == 10 + 30, "the second successor"
+    assert quorum.take_effects().election_state == ElectionState(7, 3, None)
 
 
 def test_a_vote_for_node_0_is_for_node_0() -> None:

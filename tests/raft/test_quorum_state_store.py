@@ -32,6 +32,11 @@ def test_round_trip(state: ElectionState) -> None:
     assert parse_quorum_state(format_quorum_state(state)) == state
 
 
+@pytest.mark.parametrize("state", [ElectionState(), ElectionState(EPOCH_MAX, 2**31 - 1, ReplicaKey(2**31 - 1))])
+def test_the_least_and_the_greatest_numbers_are_read(state: ElectionState) -> None:
+    assert parse_quorum_state(format_quorum_state(state)) == state
+
+
 def test_is_what_apache_kafka_writes() -> None:
     assert format_quorum_state(ElectionState(3, 1, None)) == (
         b'{"leaderId":1,"leaderEpoch":3,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}'

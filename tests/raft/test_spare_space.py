@@ -7,6 +7,7 @@ import random
 
 import pytest
 from support.log.logs import FixedClock
+from support.raft.noting_disk import NotingDisk
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.log.errors import NoSpaceError
@@ -27,6 +28,7 @@ def make(size_bytes: int = SIZE) -> tuple[SimDisk, SpareSpace]:
 
 def test_the_first_write_that_finds_no_space_takes_it() -> None:
     disk, spare = make()
+    assert not spare.is_held and not spare.release(), "there is none yet"
     assert spare.hold() and disk.read_bytes(PATH) == bytes(SIZE)
     disk.fill(0)
     assert spare.retried(lambda: disk.write_atomic("/data/small", b"x")) is None
@@ -57,6 +59,9 @@ def test_what_is_refused_for_another_reason_is_not_tried_again() -> None:
     with pytest.raises(NoSpaceError):
         spare.retried(refuse)
     assert len(tries) == 3 and not spare.is_held
+    with pytest.raises(NoSpaceError):
+        spare.retried(refuse)
+    assert len(tries) == 4, "without space to give there is no second try"
 
 
 def test_it_is_held_again_when_several_times_as_much_is_free() -> None:
@@ -67,11 +72,42 @@ def test_it_is_held_again_when_several_times_as_much_is_free() -> None:
     assert spare.hold()
 
 
+def test_the_file_is_closed_when_its_size_is_known() -> None:
+    disk = NotingDisk()
+    for _ in range(2):
+        assert SpareSpace(disk, "/data", SIZE).hold()
+    (file,) = disk.files
+    with pytest.raises(OSError, match="file is closed"):
+        file.size()
+
+
+def test_what_is_held_is_left_alone() -> None:
+    disk, spare = make()
+    assert spare.hold()
+    disk.fill(0)
+    assert spare.hold() and disk.read_bytes(PATH) == bytes(SIZE)
+    assert SpareSpace(disk, "/data", SIZE).hold(), "a node that starts finds it"
+
+
 def test_a_file_of_another_size_is_replaced_and_one_that_is_not_wanted_removed() -> None:
     disk, spare = make()
     disk.write_atomic(PATH, b"torn")
     assert spare.hold() and len(disk.read_bytes(PATH)) == SIZE
     assert not SpareSpace(disk, "/data", 0).hold() and not disk.exists(PATH)
+
+
+def test_a_disk_that_refuses_leaves_the_log_without_spare_space() -> None:
+    disk, spare = make()
+    assert spare.hold()
+    disk.fail_dir("/data")
+    assert not spare.release(), "nothing was gained"
+    assert not spare.is_held
+    disk.repair_dirs()
+    assert spare.hold()
+    disk.fail_dir("/data")
+    assert not spare.hold()
+    assert not spare.is_held
+    assert not spare.release()
 
 
 def test_a_disk_that_is_full_for_an_index_keeps_no_record_out_of_the_metadata_log() -> None:

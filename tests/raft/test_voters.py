@@ -127,6 +127,19 @@ def test_history_is_what_the_records_say(steps: list[tuple[str, int, int]]) -> N
         assert (later.last, later.version) == (history.last, history.version), "a snapshot tells the same"
 
 
+def test_what_counted_at_an_offset_is_what_the_records_below_it_say() -> None:
+    history = VoterHistory()
+    for offset, level in ((2, 1), (5, 2)):
+        history.add(offset, KRaftVersion(level))
+        history.add(offset + 1, voters(*range(1, level + 1)))
+    assert [history.version_at(end) for end in (0, 2, 3, 5, 6, 9)] == [0, 0, 1, 1, 2, 2]
+    known = [history.voters_at(end) for end in (3, 4, 6, 7)]
+    assert known == [None, voters(1), voters(1), voters(1, 2)]
+    assert history.snapshot_records(4) == [KRaftVersion(1), voters(1)]
+    assert history.snapshot_records(3) == [KRaftVersion(1)]
+    assert history.snapshot_records(2) == []
+
+
 def test_formatted_voters_are_before_the_log() -> None:
     history = VoterHistory()
     assert history.last is None and history.version == 0
@@ -207,6 +220,39 @@ def test_changes_round_trip(change: VoterChange) -> None:
     assert parse_change_reply(answer).error is ErrorCode.DUPLICATE_VOTER
     if isinstance(change, UpdateVoter):
         assert (answer.current_leader.leader_id, answer.current_leader.host) == (2, "h")
+
+
+def test_voters_are_read_of_whole_batches_unless_an_incomplete_one_may_come() -> None:
+    records = [encode_control(record, 5) for record in (KRaftVersion(1), voters(1))]
+    whole = bytes(encode_batch(records, base_offset=7, is_control=True))
+    assert list(voter_records(whole)) == [(7, KRaftVersion(1)), (8, voters(1))]
+    assert list(voter_records(whole + whole[:-1], allow_partial_tail=True)) == [(7, KRaftVersion(1)), (8, voters(1))]
+    with pytest.raises(ProtocolError):
+        list(voter_records(whole + whole[:-1]))
+
+
+def test_the_first_version_of_an_addition_waits_for_the_commit() -> None:
+    fields = change_request_fields(AddVoter(cluster_id="c", voter=voter(4), timeout_ms=1, ack_when_committed=False))
+    data = encode_request(ApiKey.ADD_RAFT_VOTER, 0, fields)
+    parsed = parse_change(ApiKey.ADD_RAFT_VOTER, decode_request(ApiKey.ADD_RAFT_VOTER, 0, memoryview(data)))
+    assert isinstance(parsed, AddVoter)
+    assert parsed.ack_when_committed
+
+
+@pytest.mark.parametrize(("asked_ms", "timeout_ms"), [(-1, 0), (0, 0), (1, 1)])
+def test_an_addition_waits_for_no_negative_time(asked_ms: int, timeout_ms: int) -> None:
+    fields = change_request_fields(AddVoter(cluster_id="c", voter=voter(4), timeout_ms=asked_ms))
+    data = encode_request(ApiKey.ADD_RAFT_VOTER, 1, fields)
+    parsed = parse_change(ApiKey.ADD_RAFT_VOTER, decode_request(ApiKey.ADD_RAFT_VOTER, 1, memoryview(data)))
+    assert isinstance(parsed, AddVoter)
+    assert parsed.timeout_ms == timeout_ms
+
+
+def test_a_change_may_be_of_node_0() -> None:
+    fields = change_request_fields(RemoveVoter(cluster_id="c", voter=ReplicaKey(0, UUID(int=7))))
+    data = encode_request(ApiKey.REMOVE_RAFT_VOTER, 0, fields)
+    parsed = parse_change(ApiKey.REMOVE_RAFT_VOTER, decode_request(ApiKey.REMOVE_RAFT_VOTER, 0, memoryview(data)))
+    assert parsed.voter == ReplicaKey(0, UUID(int=7))
 
 
 def test_changes_name_a_replica() -> None:

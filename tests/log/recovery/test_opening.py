@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from itertools import groupby
 from typing import Any
 from uuid import UUID
@@ -10,6 +11,7 @@ import pytest
 from support.log.logs import DIRECTORY, NOW_MS, SMALL, append, batch, headers_of, make_runtime, open_log, read_all
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
+from raftwerk.chaos.sim.disk.sim_file import SimFile
 from raftwerk.log.config import LogConfig
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.log.recovery import log_recovery, segment_recovery
@@ -525,3 +527,50 @@ def test_producers_of_segments_that_were_deleted_after_a_recovery_are_known_afte
     recovered.close(clean=False)
     again = open_log(runtime, recovery_point=10, log_start_offset=start)
     assert [(one, entry.last_sequence) for one, entry in again.producers.items()] == [(7, 23), (8, 1)]
+
+
+@pytest.mark.parametrize("recovery_point", [0, 20])
+def test_recovery_writes_the_snapshots_again_of_the_segments_that_it_reads_from_their_first_batch(
+    recovery_point: int,
+) -> None:
+    """None of the first one: before it there is nobody. One that is there is trusted, with all before it."""
+    _, disk, log = written(60)
+    bases = [segment.base_offset for segment in log.segments]
+    log.close()
+    found = loaded(disk, recovery_point=recovery_point)
+    kept = [offset for offset in bases[1:] if offset <= recovery_point]
+    assert list(found.snapshots.offsets) == kept
+    producers = ProducerStateManager()
+    run_at_once(load_producers(producers, found.snapshots, found.segments, 120))
+    assert list(found.snapshots.offsets) == bases[1:]
+    for base in bases[1:]:
+        known = ProducerStateManager()
+        assert found.snapshots.load_latest(base, known) == base
+        assert len(list(known.items())) == base // 2, "who wrote before it"
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+def test_a_full_disk_keeps_no_log_from_opening_for_a_snapshot_of_producers_but_a_broken_one_does(
+    code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, disk, log = written(60)
+    log.close()
+    found = loaded(disk)
+
+    opens = disk.open
+
+    def refuse_snapshots(path: str, *, create: bool = False) -> SimFile:
+        if create and path.endswith(".snapshot"):
+            raise OSError(code, "refused", path)
+        return opens(path, create=create)
+
+    monkeypatch.setattr(disk, "open", refuse_snapshots)
+    producers = ProducerStateManager()
+    work = load_producers(producers, found.snapshots, found.segments, 120)
+    if code == errno.EIO:
+        with pytest.raises(OSError, match="refused"):
+            run_at_once(work)
+    else:
+        run_at_once(work)
+        assert len(list(producers.items())) == 60
+        assert list(found.snapshots.offsets) == []

@@ -12,7 +12,7 @@ from raftwerk.raft.driver.raft_driver import open_metadata_log
 from raftwerk.raft.quorum.config import RaftConfig
 from raftwerk.raft.quorum.quorum import Quorum
 from raftwerk.raft.replication.partition_raft_log import PartitionRaftLog
-from raftwerk.raft.snapshots.snapshot_store import encode_snapshot
+from raftwerk.raft.snapshots.snapshot_store import SnapshotRetention, encode_snapshot
 from raftwerk.raft.types import CommittedBatch, ElectionState, LeaderAndEpoch
 from raftwerk.raft.voters.voter_set import VoterEndpoint
 from raftwerk.runtime.ports import Runtime
@@ -132,6 +132,43 @@ def test_a_snapshot_is_told_in_parts_before_what_follows_it() -> None:
     node.lead()
     node.commit()
     assert node.publish()[:4] == [(end, [b"s"]), (end, [b"t"]), (end, None), [b"b"]]
+
+
+def test_a_later_snapshot_takes_the_place_of_one_that_is_being_loaded() -> None:
+    node = LoneVoter()
+    epoch = node.lead()
+    node.quorum.append([b"a"], epoch)
+    node.commit()
+    node.publish()
+    first = node.add_snapshot(node.publisher.delivered_offset, [b"s", b"t"])
+    node.quorum.append([b"b"], epoch)
+    node.commit()
+    node.begin()
+    node.publisher.publish()
+    assert node.told == [(first.end_offset, [b"s"])]
+    later = node.add_snapshot(first.end_offset + 1, [b"u", b"v"])
+    node.lead()
+    node.commit()
+    end = later.end_offset
+    assert node.publish()[:4] == [(end, [b"u"]), (end, [b"v"]), (end, None), []], "what it said before counts no more"
+    assert node.publisher.delivered_offset > end
+
+
+def test_a_listener_that_is_behind_the_logs_start_gets_the_snapshot_there() -> None:
+    node = LoneVoter()
+    epoch = node.lead()
+    node.commit()
+    node.publish()
+    known = node.publisher.delivered_offset
+    for record in (b"a", b"b"):
+        node.quorum.append([record], epoch)
+        node.commit()
+        node.add_snapshot(node.log.end_offset, [record])
+    assert node.log.clean(SnapshotRetention(0), 0) is None
+    assert node.log.start.end_offset == known + 2
+    end = known + 2
+    assert node.publish() == [(end, [b"b"]), (end, None)]
+    assert node.publisher.delivered_offset == end
 
 
 def test_a_snapshot_of_nothing_is_not_loaded() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 from uuid import UUID
 
 import pytest
 from support.raft.memory_log import MemoryLog
 
-from raftwerk.raft.messages.messages import AddVoter, ProbeVoter, RemoveVoter, UpdateVoter
+from raftwerk.raft.messages.messages import AddVoter, ProbeVoter, RemoveVoter, UpdateVoter, VoterChange
 from raftwerk.raft.quorum.config import RaftConfig
 from raftwerk.raft.quorum.quorum import Quorum
 from raftwerk.raft.replication.replica_progress import ProgressTracker
@@ -19,6 +20,7 @@ from raftwerk.raft.voters.voter_changes import (
     check_probed,
     check_ready,
     check_update,
+    own_change,
     remaining_voters,
     upgraded_voters,
 )
@@ -147,6 +149,19 @@ def test_a_removed_voter_may_stand_until_the_removal_is_committed_whatever_endpo
         assert state.may_stand is may_stand, committed
 
 
+def test_a_voter_of_the_configuration_that_the_very_first_record_removed_may_stand_while_nothing_is_committed() -> None:
+    log = MemoryLog()
+    log.append_controls([THREE.without_voter(3)], 1)
+    static = {node_id: VoterEndpoint("h", 9093) for node_id in (1, 2, 3)}
+    config = RaftConfig(node_id=3, cluster_id="c", voters=static, directory_id=key(3).directory_id)
+    state = Quorum(config, log, ElectionState(epoch=1), random.Random(0)).state
+    assert state.may_stand
+    state.high_watermark.offset = 1
+    assert not state.may_stand
+    stranger = RaftConfig(node_id=4, cluster_id="c", voters=static, directory_id=key(4).directory_id)
+    assert not Quorum(stranger, log, ElectionState(epoch=1), random.Random(0)).state.may_stand
+
+
 def probed(replicas: ProgressTracker, replica: ReplicaKey, now_ms: int, versions: VersionRange) -> str:
     try:
         check_probed(replicas, replica, versions, now_ms, lag_max_ms=2000)
@@ -186,3 +201,33 @@ def test_static_voters_are_recorded_with_the_directories_that_they_told() -> Non
         upgraded_voters(replicas, voter(key(1)))
     replicas.progress_of(key(2)).on_fetch(0, 0, now_ms=1)
     assert [voter.key for voter in upgraded_voters(replicas, voter(key(1))).voters] == [key(1), key(2)]
+
+
+def wanted(voters: VoterSet, level: int = 1, **changes: Any) -> VoterChange | None:
+    """What node 4 asks for in epoch 6, which may join by itself."""
+    fields: dict[str, Any] = {"listeners": BOTH, "directory_id": key(4).directory_id, "auto_join": True} | changes
+    config = RaftConfig(node_id=4, cluster_id="c", bootstrap=(VoterEndpoint("h", 9093),), **fields)
+    return own_change(config, 6, voters, level)
+
+
+def test_a_controller_asks_to_become_a_voter_where_it_may_and_can() -> None:
+    assert wanted(THREE) == AddVoter(cluster_id="c", voter=voter(key(4)), timeout_ms=2000, ack_when_committed=False)
+    assert wanted(THREE, level=0) is None, "static voters"
+    assert wanted(THREE, can_vote=False) is None, "a broker"
+    assert wanted(THREE, listeners=()) is None, "nobody could reach it"
+    assert wanted(THREE, auto_join=False) is None
+
+
+def test_a_controller_asks_that_its_former_disk_is_removed_first() -> None:
+    former = THREE.with_voter(voter(key(4, 40)))
+    assert wanted(former) == RemoveVoter(cluster_id="c", voter=key(4, 40))
+    assert wanted(former, auto_join=False) is None
+
+
+def test_a_voter_asks_for_a_record_of_its_listeners_and_versions() -> None:
+    recorded = voter(key(4), BOTH[::-1])
+    assert wanted(THREE.with_voter(recorded)) is None, "their order is not a difference"
+    update = UpdateVoter(cluster_id="c", epoch=6, voter=voter(key(4)))
+    assert wanted(THREE.with_voter(recorded._replace(listeners=BOTH[:1])), auto_join=False) == update
+    assert wanted(THREE.with_voter(recorded._replace(versions=VersionRange(0, 0)))) == update
+    assert wanted(THREE.with_voter(recorded._replace(listeners=())), level=0) is None

@@ -161,7 +161,8 @@ def _run_pytest(root: Path, paths: Sequence[str], plugin: object, directory: str
         "-m",
         WITHOUT_PROCESSES,
     ]
-    pytest.main([*options, *without, *paths], plugins=[plugin])
+    if pytest.main([*options, *without, *paths], plugins=[plugin]) == pytest.ExitCode.INTERNAL_ERROR:
+        raise RuntimeError("pytest broke off")
 
 
 def _forked(do: Callable[[], None], output: str = os.devnull) -> int:
@@ -370,12 +371,13 @@ def covering(mutant: CodeMutant, tests: Sequence[TestCoverage]) -> list[TestCove
     """The tests that run the mutated code, the quickest first.
 
     What runs at import may show in a test that runs no line of the module itself, such as one of a default. So there
-    all tests of a file count in which one runs the module.
+    all tests of a file count in which one runs the module. All tests count for a module that only declares, of which
+    none runs a line.
     """
     sound = [test for test in tests if test.passed]
     if not mutant.function:
         files = {_file(test) for test in sound if test.lines.get(mutant.module)}
-        found = [test for test in sound if _file(test) in files]
+        found = [test for test in sound if _file(test) in files] or sound
     else:
         found = _running(mutant.module, range(mutant.lines[0], mutant.lines[1] + 1), sound)
         found = found or _running(mutant.module, range(mutant.statement_line, mutant.statement_line + 1), sound)
