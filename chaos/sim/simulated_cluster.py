@@ -110,7 +110,7 @@ class SimulatedCluster:
         self.topic_settings = TopicSettingsChecker(lambda: world.now_s)
         self.replica_steps = ReplicaStepChecker(self.partitions.has_bit_rot)
         partition_steps = PartitionStepChecker(self.replica_steps.on_partition_change, self._min_isr)
-        also = () if config.may_choose_replicas else (PlacementChecker().on_committed,)
+        also = () if config.may_choose_replicas else (PlacementChecker(self._images).on_committed,)
         self.quorum_steps = QuorumStepChecker(partition_steps.on_committed, self._images.on_committed, *also)
         self._watched: dict[int, None] = {}
         self._metadata_watchers: list[Callable[[int, MetadataLoader], None]] = []

@@ -1,11 +1,11 @@
 """Checks how a controller has placed the replicas of new partitions, by the committed records alone.
 
-A replay keeps the brokers with their racks. In each new partition the first replica is live, and racks have equal
-shares as far as they have brokers; nobody is fenced for whom a live broker of the same rack, or of one with a smaller
-share, would do ("new replicas are spread over racks, and live"). The partitions of one decision are led by all live
-brokers in turn, and followed by all brokers of a rack ("the partitions of a topic are spread over brokers"). Sources:
-KIP-36, and what Kafka's `StripedReplicaPlacer` says of its goals. Clients of the simulator choose no replicas
-themselves; reassignments, for which they do, create no partitions.
+In each new partition the first replica is live, and racks have equal shares as far as they have brokers; nobody is
+fenced for whom a live broker of the same rack, or of one with a smaller share, would do ("new replicas are spread over
+racks, and live"). The partitions of one decision are led by all live brokers in turn, and followed by all brokers of a
+rack ("the partitions of a topic are spread over brokers"). Sources: KIP-36, and what Kafka's `StripedReplicaPlacer`
+says of its goals. Clients of the simulator choose no replicas themselves; reassignments, for which they do, create no
+partitions.
 """
 
 from __future__ import annotations
@@ -14,39 +14,31 @@ from collections import Counter
 from collections.abc import Sequence
 from uuid import UUID
 
-from .....controller.metadata.metadata_image import BrokerRegistration, MetadataDelta, MetadataImage
-from .....controller.metadata.metadata_records import (
-    BrokerChangeRecord,
-    PartitionRecord,
-    RegisterBrokerRecord,
-    UnregisterBrokerRecord,
-    decode_record,
-)
+from .....controller.metadata.metadata_image import BrokerRegistration
+from .....controller.metadata.metadata_records import PartitionRecord, decode_record
 from .....raft.types import CommittedBatch
 from ..invariant_broken import InvariantBroken
-
-_OF_BROKERS = RegisterBrokerRecord | BrokerChangeRecord | UnregisterBrokerRecord
+from .metadata_images import ImageChecker
 
 
 class PlacementChecker:
-    """Replays the records of the metadata log that are about brokers."""
+    """Judges the records of new partitions by the brokers that `images` has at their batch, of which it is told first."""
 
-    def __init__(self) -> None:
-        self._image = MetadataImage("simulated")
+    def __init__(self, images: ImageChecker) -> None:
+        self._images = images
 
     def on_committed(self, batches: Sequence[CommittedBatch]) -> None:
         """These batches are committed, after all others. Raises `InvariantBroken`."""
         for batch in batches:
             new: dict[UUID, list[tuple[int, ...]]] = {}
-            for offset, data in enumerate(batch.records, batch.base_offset):
-                record = decode_record(data)
+            for record in map(decode_record, batch.records):
                 if isinstance(record, PartitionRecord):
                     new.setdefault(record.topic_id, []).append(tuple(record.replicas))
-                elif isinstance(record, _OF_BROKERS):
-                    self._image.replay(record, offset, MetadataDelta())
-            for placed in new.values():
-                usable = [one for one in self._image.brokers.values() if not one.in_controlled_shutdown]
-                check_placed(usable, placed)
+            metadata = self._images.at(batch.last_offset) if new else None
+            if metadata is not None:
+                usable = [one for _, one in metadata["brokers"] if not one.in_controlled_shutdown]
+                for placed in new.values():
+                    check_placed(usable, placed)
 
 
 def check_placed(usable: Sequence[BrokerRegistration], placed: Sequence[tuple[int, ...]]) -> None:
