@@ -22,7 +22,7 @@ from .metadata_images import ImageChecker
 
 
 class PlacementChecker:
-    """Judges the records of new partitions by the brokers that `images` has at their batch, of which it is told first."""
+    """Judges the records of new partitions by the brokers that `images` has, which is told of each batch first."""
 
     def __init__(self, images: ImageChecker) -> None:
         self._images = images
