@@ -184,13 +184,14 @@ def test_each_change_of_the_voters_is_read_once() -> None:
     disk = new_disk()
     log = opened(disk)
     log.append_controls([KRaftVersion(1), voters(1)], 1)
-    for number in range(2, 7):
-        log.append_records([b"x"], 1)
+    for number in range(2, 5):
         log.append_controls([voters(*range(1, number))], 1)
-    expected = [log.voters.voters_at(end) for end in range(log.end_offset + 1)]
+        for _ in range(2):  # so large that the next change begins a piece of what is read at once
+            log.append_records([b"x" * (1024 * 1024 - 100)], 1)
+        log.append_controls([voters(*range(2, number + 2))], 1)
     log.close(clean=True)
     again = opened(disk)
-    assert [again.voters.voters_at(end) for end in range(log.end_offset + 1)] == expected
+    assert (again.voters._sets, again.voters._versions) == (log.voters._sets, log.voters._versions)
 
 
 def test_an_incomplete_batch_at_the_end_of_what_was_fetched_is_left_out() -> None:
