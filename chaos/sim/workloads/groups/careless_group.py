@@ -81,9 +81,7 @@ class CarelessGroup(HastyGroup):
         """Join, repeat every request, and leave. It is judged if the group had one coordinator and nobody was slow."""
         loop, members = asyncio.get_running_loop(), self._careless
         while not self._are_stable():
-            self._waits_for = f"its members join: {[str(member) for member in members]}"
-            await asyncio.gather(*(member.stay() for member in members))
-            await asyncio.sleep(_PAUSE_S)
+            await asyncio.gather(*(self._until_stable(member) for member in members))
         before, began_s = await self._coordinator(), loop.time()
         found = [await member.why_not_repeatable() for member in members]
         found += [await member.why_not_leaving() for member in members]
@@ -93,6 +91,13 @@ class CarelessGroup(HastyGroup):
             if why is not None:
                 raise InvariantBroken("a repeated request has the answer of the first", why)
         self._waits_for = ""
+
+    async def _until_stable(self, member: CarelessMember) -> None:
+        """Each member goes on by itself: one that joins waits for the others, which hear of it by their heartbeats."""
+        while not self._are_stable():
+            self._waits_for = f"its members join: {[str(one) for one in self._careless]}"
+            await member.stay()
+            await asyncio.sleep(_PAUSE_S)
 
     def _are_stable(self) -> bool:
         """Whether all members are in one generation or epoch, and each partition is assigned to one of them."""
