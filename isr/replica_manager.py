@@ -218,6 +218,10 @@ class ReplicaManager:
         else:
             self._operations.reads.confirm(replica, leader_epoch, timeout_ms, done)
 
+    def who_confirms(self, replica: Replica) -> set[int]:
+        """The other brokers that must confirm reads of a partition which this broker leads: who may be elected."""
+        return self._operations.reads.candidates(replica)
+
     @property
     def verifies_transactions(self) -> bool:
         """Whether a batch needs a guard to open a transaction (`transaction.partition.verification.enable`)."""

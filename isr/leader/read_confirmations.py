@@ -102,7 +102,7 @@ class ReadConfirmations:
         if not _leads(replica, leader_epoch):
             done(False)
             return
-        candidates = self._candidates(replica)
+        candidates = self.candidates(replica)
         if not candidates:
             done(True)
             return
@@ -136,7 +136,7 @@ class ReadConfirmations:
                 waiting.confirmed[replica_id] = number
                 self._complete(waiting)
             if waiting.reads and waiting.confirmed.get(replica_id, 0) < waiting.reads[-1].number:
-                must_answer = must_answer or replica_id in self._candidates(waiting.replica)
+                must_answer = must_answer or replica_id in self.candidates(waiting.replica)
         return must_answer
 
     def on_answer(self, replica_id: int, connection: object) -> None:
@@ -168,7 +168,7 @@ class ReadConfirmations:
 
     # ---------------------------------------------------------------- completion
 
-    def _candidates(self, replica: Replica) -> set[int]:
+    def candidates(self, replica: Replica) -> set[int]:
         """The other brokers that may be elected without an unclean election."""
         leader = replica.partition.leader
         if leader is None:
@@ -178,7 +178,7 @@ class ReadConfirmations:
     def _complete(self, waiting: _UnconfirmedPartition) -> None:
         """Answer the reads that all have confirmed who may be elected."""
         confirmed = waiting.confirmed
-        numbers = [confirmed.get(replica_id, 0) for replica_id in self._candidates(waiting.replica)]
+        numbers = [confirmed.get(replica_id, 0) for replica_id in self.candidates(waiting.replica)]
         lowest = min(numbers, default=self._number)
         reads = []
         while waiting.reads and waiting.reads[0].number <= lowest:

@@ -29,6 +29,7 @@ CHECKED_IN_EVERY_RUN: Mapping[str, tuple[str, ...]] = {
         "a leader holds every committed batch",
         "only a leader commits",
         "a leader waits for all whom the controller holds in sync",
+        "a leader asks all who may be elected",
         "every ISR member has what is committed",
         "who enters the ISR has what is committed",
         "a replica that is added counts once it is in sync",

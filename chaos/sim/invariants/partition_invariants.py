@@ -28,7 +28,7 @@ from ....log.errors import StorageError
 from ....wire.records import CorruptBatchError, iter_headers, iter_records, read_header, verify_crc
 from ....wire.types import TopicPartition
 from ...specification.transactions.log_replay import LogReplay
-from .derived.counted_replicas import check_counted
+from .derived.counted_replicas import check_leader
 from .derived.reassignments import check_reassignment
 from .derived.settings_in_force import required_isr
 from .invariant_broken import InvariantBroken
@@ -197,9 +197,8 @@ class PartitionChecker:
             if leader is not None and leader.leader_epoch != seen.led_epoch and not replica.offline:
                 seen.led_epoch = leader.leader_epoch
                 self._on_leadership(node_id, seen)
-            if leader is not None and not replica.offline:
-                key = replica.topic_id, replica.topic_partition.partition
-                check_counted(self._registrations.get(key), leader, f"{_name(replica)} on {node_id}")
+            registration = self._registrations.get((replica.topic_id, replica.topic_partition.partition))
+            check_leader(node.manager, replica.topic_partition, replica.topic_id, registration)
             log_end_offset = replica.log.log_end_offset
             is_moved = log_end_offset != seen.log_end_offset or partition.high_watermark != seen.high_watermark
             if is_moved and leader is not None and seen.leading is not None:
@@ -346,7 +345,6 @@ class PartitionChecker:
         required = required_isr(self._nodes[node_id].loader.image, replica, leader, self._min_isr)
         if len(isr) < required:
             raise InvariantBroken("the high watermark moves only with min ISR", f"{where}, ISR {isr}, not {required}")
-        check_counted(self._registrations.get((replica.topic_id, replica.topic_partition.partition)), leader, where)
         for member in isr:
             other = self._nodes.get(member)
             key = (replica.topic_id, replica.topic_partition.partition)
@@ -426,6 +424,8 @@ class PartitionChecker:
                         check_reassignment(f"{topic.name}-{index}", before, registration)
                         self._note_leaving(topic.name, (topic_id, index), registration, before)
                         self._check_entered(TopicPartition(topic.name, index), topic_id, registration, before)
+                    if (led_by := self._nodes.get(registration.leader)) is not None:
+                        check_leader(led_by.manager, TopicPartition(topic.name, index), topic_id, registration)
                 self._check_fenced(image, f"{topic.name}-{index}", registration)
 
     def _on_registration(self, name: str, now: PartitionRegistration, before: PartitionRegistration | None) -> None:

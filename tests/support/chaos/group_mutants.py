@@ -30,6 +30,14 @@ ORIGINAL_WRITE_MARKER = GroupCoordinator.write_marker
 ORIGINAL_WHEN_COMMITTED = DelayedOperations.when_committed
 
 
+def ask_the_known_isr(self: ReadConfirmations, replica: Replica) -> set[int]:
+    """A replica that the controller may have taken into the ISR already, and may elect, is not asked."""
+    leader = replica.partition.leader
+    if leader is None:
+        return set()
+    return {*leader.isr_state.isr, *self._elr_of(replica.topic_partition)} - {leader.config.local_id}
+
+
 def ask_the_isr_alone(self: ReadConfirmations, replica: Replica) -> set[int]:
     """Eligible leader replicas, which may be elected too, do not confirm reads."""
     leader = replica.partition.leader
@@ -113,8 +121,13 @@ GROUP_MUTANTS = (
         ("loading-coordinators",),
     ),
     Mutant(
+        "replicas that are proposed for the ISR do not confirm reads",
+        replacing(ReadConfirmations, "candidates", ask_the_known_isr),
+        ("kill",),
+    ),
+    Mutant(
         "eligible leader replicas do not confirm reads",
-        replacing(ReadConfirmations, "_candidates", ask_the_isr_alone),
+        replacing(ReadConfirmations, "candidates", ask_the_isr_alone),
         ("lone-coordinators",),
     ),
     Mutant(
