@@ -7,7 +7,8 @@ clients go on asking every broker for offsets, and none may be answered what is 
 "loading-coordinators": other brokers become the coordinators of groups while transactions that commit offsets end, so
 that markers reach coordinators that are still loading.
 
-"removed-markers": members of a group commit in transactions, whose markers compaction removes soon.
+"removed-markers": members of a group commit in transactions, whose markers compaction removes soon; often it makes
+several segments of what there is, as small indexes have room for few.
 
 "static-members": members come back under the instance id of one that died or stopped, or not at all.
 
@@ -84,6 +85,7 @@ GROUP_SCENARIOS = (
             "log.cleaner.delete.retention.ms": "100",
             "offsets.topic.num.partitions": "1",
         },
+        drawn_properties={"log.index.size.max.bytes": ("24", "36", "60")},
     ),
     Scenario(
         "static-members",
