@@ -8,7 +8,7 @@ clients go on asking every broker for offsets, and none may be answered what is 
 that markers reach coordinators that are still loading.
 
 "removed-markers": members of a group commit in transactions, whose markers compaction removes soon; often it makes
-several segments of what there is, as small indexes have room for few.
+several segments of what there is, as their indexes are small.
 
 "static-members": members come back under the instance id of one that died or stopped, or not at all.
 
