@@ -30,10 +30,9 @@ from .faults.fault import FaultKind
 from .scenario import Scenario
 from .workloads.compacted_topic import SETTINGS as KEYS_SETTINGS
 from .workloads.groups.administered_groups import SETTINGS as ADMINISTRATION_SETTINGS
-from .workloads.groups.careless_group import SETTINGS as CARELESS_GROUP_SETTINGS
-from .workloads.groups.changing_subscriptions import SETTINGS as SUBSCRIPTION_SETTINGS
 from .workloads.groups.consumer_groups import SETTINGS as GROUP_SETTINGS
 from .workloads.groups.hasty_group import SETTINGS as HASTY_GROUP_SETTINGS
+from .workloads.groups.hasty_group import SHORT_SESSION_SETTINGS
 from .workloads.transactions.transactional_writers import SETTINGS as TRANSACTION_SETTINGS
 
 _SHORT_TIMES = {
@@ -114,7 +113,7 @@ GROUP_SCENARIOS = (
         targets=("coordinator", "coordinator", "n1", "n2", "n3"),
         mean_gap_s=1.5,
         workloads=("careless group",),
-        properties={**CARELESS_GROUP_SETTINGS, "offsets.topic.num.partitions": "1"},
+        properties={**SHORT_SESSION_SETTINGS, "offsets.topic.num.partitions": "1"},
     ),
     Scenario(
         "subscriptions",
@@ -123,7 +122,7 @@ GROUP_SCENARIOS = (
         targets=("coordinator", "controller", "n1", "n2", "n3"),
         mean_gap_s=1.5,
         workloads=("changing subscriptions",),
-        properties={**SUBSCRIPTION_SETTINGS, "offsets.topic.num.partitions": "1"},
+        properties={**SHORT_SESSION_SETTINGS, "offsets.topic.num.partitions": "1"},
     ),
     Scenario(
         "administered-groups",

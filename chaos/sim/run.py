@@ -59,7 +59,7 @@ from .workloads.quota_changes import QuotaChanges
 from .workloads.registration_changes import RegistrationChanges
 from .workloads.rolling_upgrade import RollingUpgrade
 from .workloads.settings.changing_topic import ChangingTopicLoad, KeptKeysLoad
-from .workloads.topic_changes import WIDE_SIZES, TopicChanges
+from .workloads.topic_changes import WIDE, TopicChanges
 from .workloads.transactions.grouped_processors import GroupedProcessors
 from .workloads.transactions.mixed_commits import MixedCommits
 from .workloads.transactions.read_process_write import ReadProcessWrite
@@ -401,7 +401,7 @@ class Run:
             "unclean": lambda: UncleanTopicLoad(context("unclean", "unclean", History())),
             "churn": lambda: TopicChanges(context("churn", "churn"), lambda: cluster.topic_views("churn")),
             "wide churn": lambda: TopicChanges(
-                context("churn", "churn"), lambda: cluster.topic_views("churn"), sizes=WIDE_SIZES
+                context("churn", "churn"), lambda: cluster.topic_views("churn"), sizes=WIDE
             ),
             "nearby consumers": lambda: NearbyConsumers(
                 context("nearby consumers"), (TOPIC, "transactions"), cluster.config.racks

@@ -134,8 +134,8 @@ class SimulatedCluster:
 
     def _on_connection(self, there: Pipe, back: Pipe) -> None:
         if there.source not in self._node_of and there.receiver.local[1] == BROKER_PORT:
-            self.groups.answers.watch(there, back)
-            self.fetches.watch(self._node_of[there.target], there, back)
+            fetches, groups = self.fetches.requests(self._node_of[there.target]), self.groups.answers.requests()
+            watch_answers(there, back, (fetches,), when_sent=(groups,))
         elif there.receiver.local[1] == CONTROLLER_PORT:
             node_id = self._node_of[there.target]
             decided = self._controller_answers.requests(lambda: self._metadata_log(node_id))

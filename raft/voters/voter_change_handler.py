@@ -64,7 +64,7 @@ class VoterChangeHandler:
         change = PendingVoterChange(token, request, now_ms + timeout_ms)
         try:
             self._begin(change, now_ms)
-        except StorageError:
+        except StorageError:  # a `ProtocolError`, too, but no refusal: this node leaves the quorum
             raise
         except ProtocolError as refusal:
             self._answer(change, refusal.code, refusal.message)

@@ -39,7 +39,8 @@ _REQUEST_TIMEOUT_S = 3.0
 _STALE_PROBABILITY = 0.05
 _LARGE_BATCH_EVERY = 16
 """One batch in so many records is compressed, and too large for the leader to validate it on its event loop."""
-_LARGE_HEADERS = (("filler", bytes(200_000)),)
+LARGE_HEADERS = (("filler", bytes(200_000)),)
+"""With these a record is too large for the leader to validate it on its event loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +217,7 @@ class IdempotentProducer:
         codec = Compression.NONE
         if number % _LARGE_BATCH_EVERY < count:
             codec = Compression.ZSTD
-            records[0] = records[0]._replace(headers=_LARGE_HEADERS)
+            records[0] = records[0]._replace(headers=LARGE_HEADERS)
         data = encode_batch(
             records, compression=codec, producer_id=producer_id, producer_epoch=epoch, base_sequence=number
         )

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 
 from ....cluster.client.cluster_client import NO_ANSWER, PartitionView
+from ....isr.fetching.offset_lookup import LATEST_TIMESTAMP, MAX_TIMESTAMP
 from ....wire.api_keys import ApiKey
 from ....wire.codec import Struct
 from ....wire.fetch import FetchPartition, FetchRequest, FetchTopic, encode_fetch_request
@@ -29,7 +30,6 @@ from .administrator import RepeatedChange
 from .clients import ClientContext, TopicClient
 
 _LIST_OFFSETS = 7
-_LATEST, _GREATEST = -1, -3
 _FETCH_VERSION = 12
 _SESSION_PROBABILITY = 0.2
 _TIMEOUT_S = 1.0
@@ -67,7 +67,7 @@ class OffsetLookups(RepeatedChange):
 
     async def look_up(self, view: PartitionView) -> bool:
         """Ask once, and judge the answer; whether it is an error. Raises one of `NO_ANSWER`, and `InvariantBroken`."""
-        row = await self.ask(view, _LATEST)
+        row = await self.ask(view, LATEST_TIMESTAMP)
         if not row.error_code:
             self._judge(view, row.offset)
         return bool(row.error_code)
@@ -122,7 +122,7 @@ class TimeLookups(OffsetLookups):
             return True
         asked_ms = known.records[rng.choice(list(known.records))].timestamp + rng.randint(-_AROUND_MS, _AROUND_MS)
         if rng.random() < _GREATEST_PROBABILITY:
-            asked_ms = _GREATEST
+            asked_ms = MAX_TIMESTAMP
         end_offset = known.end_offset
         row = await self.ask(view, asked_ms)
         if not row.error_code:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 from uuid import UUID
 
 from ....cluster.client.client_errors import ClientError
@@ -21,14 +22,23 @@ _DELETE_TOPICS = 6
 _CREATE_PARTITIONS = 3
 _BY_ID = 13
 """Produce and Fetch name topics by their ids from this version on."""
-_PARTITIONS_MAX = 6
 _ASSIGNED_PROBABILITY = 0.5
-_WIDE_PARTITIONS_MAX, _WIDE_GROWTH = 16, 6
-NARROW_SIZES = tuple((count, -1) for count in (1, 2, 3))
-WIDE_SIZES = ((2, 2), (6, 2), (8, 2), (12, 1), (5, 3), (4, 4), (3, 5), (20, 2))
-"""For clusters of five brokers: of two replicas, enough partitions for each pair of brokers."""
 _LATE_S = 5.0
 """For how long a request without an answer may still be carried out, once there are no faults any more."""
+
+
+class TopicSizes(NamedTuple):
+    """How large a topic is: at first a number of partitions and of replicas of each, and how it grows."""
+
+    first: Sequence[tuple[int, int]]
+    growth: int
+    grows_below: int
+    """A topic with so many partitions grows no more."""
+
+
+NARROW = TopicSizes(((1, -1), (2, -1), (3, -1)), growth=1, grows_below=6)
+WIDE = TopicSizes(((2, 2), (6, 2), (8, 2), (12, 1), (5, 3), (4, 4), (3, 5), (20, 2)), growth=6, grows_below=16)
+"""For clusters of five brokers: of two replicas, enough partitions for each pair of brokers."""
 
 
 class TopicChanges:
@@ -41,13 +51,13 @@ class TopicChanges:
         context: ClientContext,
         views: Callable[[], list[tuple[UUID, int] | None]],
         min_isrs: Sequence[str | None] = (None,),
-        sizes: Sequence[tuple[int, int]] = NARROW_SIZES,
+        sizes: TopicSizes = NARROW,
         assigned_to: Sequence[int] = (),
     ) -> None:
         """`views` gives, for each broker, the topic id and the number of partitions that it knows.
 
         Each topic gets one of the `min_isrs`, as its min.insync.replicas; None leaves it to the cluster. And it has one
-        of the `sizes` at first: a number of partitions, and of replicas of each. Half of the time its partitions are
+        of the `sizes`. Half of the time its partitions are
         assigned to the brokers `assigned_to`, in any order; without these always by the controller.
         """
         self._context = context
@@ -113,7 +123,7 @@ class TopicChanges:
                 raise InvariantBroken("an answered change of topics stays", detail)
 
     async def _create(self) -> None:
-        count, factor = self._sizes[self._context.rng.randrange(len(self._sizes))]
+        count, factor = self._sizes.first[self._context.rng.randrange(len(self._sizes.first))]
         assigned = self._assignments(count)
         size = (-1, -1) if assigned else (count, factor)
         row = {"name": self._context.topic, "num_partitions": size[0], "replication_factor": size[1]}
@@ -139,10 +149,9 @@ class TopicChanges:
         await self._create()
 
     async def _grow(self) -> None:
-        is_narrow = self._sizes is NARROW_SIZES
-        if self._partitions >= (_PARTITIONS_MAX if is_narrow else _WIDE_PARTITIONS_MAX):
+        growth = self._sizes.growth
+        if self._partitions >= self._sizes.grows_below:
             return
-        growth = 1 if is_narrow else _WIDE_GROWTH
         assigned = [{"broker_ids": brokers} for brokers in self._assignments(growth)] or None
         row = {"name": self._context.topic, "count": self._partitions + growth, "assignments": assigned}
         fields = {"topics": [row], "validate_only": False}

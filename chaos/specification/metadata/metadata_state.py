@@ -12,9 +12,13 @@ from dataclasses import fields
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from ....controller.metadata.metadata_image import BrokerRegistration, ControllerRegistration, PartitionRegistration
+from ....controller.metadata.metadata_image import (
+    TOPIC_RESOURCE,
+    BrokerRegistration,
+    ControllerRegistration,
+    PartitionRegistration,
+)
 from ....controller.metadata.metadata_records import (
-    MIGRATING,
     SECURITY_RECORDS,
     UNASSIGNED,
     AccessControlEntryRecord,
@@ -26,6 +30,7 @@ from ....controller.metadata.metadata_records import (
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    Record,
     RegisterBrokerRecord,
     RegisterControllerRecord,
     RemoveAccessControlEntryRecord,
@@ -45,8 +50,6 @@ from ....security.sasl.scram_credential import ScramCredential
 Part: TypeAlias = tuple[tuple[Any, Any], ...]
 Parts: TypeAlias = Mapping[str, Part]
 """The metadata, by what they are about, in the order in which they came."""
-
-_TOPIC = 2
 
 
 class MetadataState:
@@ -92,20 +95,18 @@ class MetadataState:
     # ---------------------------------------------------------------- nodes
 
     def _register_broker(self, record: RegisterBrokerRecord, offset: int) -> None:
-        told = {one.name: getattr(record, one.name) for one in fields(record)}
-        self._brokers[record.broker_id] = BrokerRegistration(**{**told, "epoch": offset})
+        self._brokers[record.broker_id] = BrokerRegistration(**{**_fields_of(record), "epoch": offset})
 
     def _unregister_broker(self, record: UnregisterBrokerRecord, _offset: int) -> None:
         del self._brokers[record.broker_id]
 
     def _change_broker(self, record: BrokerChangeRecord, _offset: int) -> None:
-        told = {name: getattr(record, name) for name in ("fenced", "in_controlled_shutdown", "log_dirs")}
-        changed = {name: value for name, value in told.items() if value is not None}
+        changed = {name: value for name, value in _fields_of(record).items() if value is not None}
+        del changed["broker_id"], changed["broker_epoch"]
         self._brokers[record.broker_id] = self._brokers[record.broker_id]._replace(**changed)
 
     def _register_controller(self, record: RegisterControllerRecord, _offset: int) -> None:
-        told = {one.name: getattr(record, one.name) for one in fields(record)}
-        self._controllers[record.controller_id] = ControllerRegistration(**told)
+        self._controllers[record.controller_id] = ControllerRegistration(**_fields_of(record))
 
     def _hand_out_producer_ids(self, record: ProducerIdsRecord, _offset: int) -> None:
         self._numbers["next producer id"] = record.next_producer_id
@@ -122,18 +123,17 @@ class MetadataState:
     def _remove_topic(self, record: RemoveTopicRecord, _offset: int) -> None:
         name = self._names.pop(record.topic_id)
         del self._partitions[record.topic_id]
-        self._settings.pop((_TOPIC, name), None)
+        self._settings.pop((TOPIC_RESOURCE, name), None)
 
     def _create_partition(self, record: PartitionRecord, _offset: int) -> None:
-        told = {one.name: getattr(record, one.name) for one in fields(record)}
+        told = _fields_of(record)
         topic_id, index = told.pop("topic_id"), told.pop("partition")
         self._partitions[topic_id][index] = PartitionRegistration(**told)
 
     def _change_partition(self, record: PartitionChangeRecord, _offset: int) -> None:
         partitions = self._partitions[record.topic_id]
         known = partitions[record.partition]
-        told = {one.name: getattr(record, one.name) for one in fields(record)}
-        changed = {name: value for name, value in told.items() if value is not None}
+        changed = {name: value for name, value in _fields_of(record).items() if value is not None}
         del changed["topic_id"], changed["partition"]
         changed["partition_epoch"] = known.partition_epoch + 1
         if record.leader is not None:
@@ -186,9 +186,9 @@ class MetadataState:
         del self._tokens[record.token_id]
 
 
-def directory_of(partition: PartitionRegistration, replica: int) -> UUID:
-    """The log directory of a replica of the partition (KIP-858)."""
-    return partition.directories[partition.replicas.index(replica)] if partition.directories else MIGRATING
+def _fields_of(record: Record) -> dict[str, Any]:
+    """The fields of a record by name."""
+    return {one.name: getattr(record, one.name) for one in fields(record)}
 
 
 def _put(values: dict[Any, Any], key: Any, value: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from .....wire.api_keys import ApiKey
@@ -56,18 +57,20 @@ class AnsweredRequests(Generic[_Noted]):
                 self._on_answered(noted, frame)
 
 
-def watch_answers(there: Pipe, back: Pipe, watchers: Sequence[AnsweredRequests[Any]]) -> None:
-    """Let these watch a connection: its requests when the server reads them, and its responses when they are sent."""
+def watch_answers(
+    there: Pipe, back: Pipe, when_read: Sequence[AnsweredRequests[Any]], when_sent: Sequence[AnsweredRequests[Any]] = ()
+) -> None:
+    """Let these watch a connection: its requests when they are read, or sent, and its responses when they are sent."""
 
-    def on_read(data: bytes) -> None:
+    def requests(watchers: Sequence[AnsweredRequests[Any]], data: bytes) -> None:
         for one in watchers:
             one.on_requests(data)
 
-    def on_sent(data: bytes) -> None:
-        for one in watchers:
+    def responses(data: bytes) -> None:
+        for one in (*when_sent, *when_read):
             one.on_responses(data)
 
-    there.on_read, back.on_sent = on_read, on_sent
+    there.on_read, there.on_sent, back.on_sent = partial(requests, when_read), partial(requests, when_sent), responses
 
 
 def decoded(api_key: int, version: int, frame: bytes) -> Struct:

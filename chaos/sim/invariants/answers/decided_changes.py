@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from .....controller.metadata.metadata_image import BrokerRegistration, PartitionRegistration
+from .....controller.metadata.metadata_image import TOPIC_RESOURCE, BrokerRegistration, PartitionRegistration
 from .....controller.metadata.metadata_records import NO_LEADER
 from .....wire.api_keys import ApiKey
 from .....wire.codec import Struct
-from ....specification.metadata.metadata_state import Parts, directory_of
+from ....specification.metadata.metadata_state import Parts
 
-_TOPIC = 2
 _SET, _DELETE = 0, 1
 _PREFERRED = 0
 
@@ -84,7 +83,7 @@ def _has_topic(asked: Struct, row: Struct) -> Holds:
             and count in (-1, len(replicas))
             and (not assigned or replicas == assigned)
             and (assigned or factor == -1 or all(len({*one}) == factor for one in replicas.values()))
-            and metadata.settings(_TOPIC, row.name) == settings
+            and metadata.settings(TOPIC_RESOURCE, row.name) == settings
         )
 
     return holds
@@ -219,7 +218,7 @@ def _assigned(request: Struct, answer: Struct) -> Iterator[Claim]:
 def _is_in(broker_id: int, directory: UUID, topic_id: UUID, index: int) -> Holds:
     def holds(metadata: Metadata) -> bool:
         one = metadata.partition_of(topic_id, index)
-        return one is not None and broker_id in one.replicas and directory_of(one, broker_id) == directory
+        return one is not None and broker_id in one.replicas and one.directory_of(broker_id) == directory
 
     return holds
 

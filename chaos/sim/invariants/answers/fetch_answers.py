@@ -24,6 +24,7 @@ from itertools import pairwise
 from .....cluster.node.node import Node
 from .....isr.replica import Replica
 from .....isr.replica_manager import ReplicaManager
+from .....isr.results import READ_COMMITTED
 from .....wire.api_keys import ApiKey
 from .....wire.errors import ErrorCode
 from .....wire.fetch import (
@@ -37,13 +38,11 @@ from .....wire.fetch import (
 from .....wire.frames import RequestHeader, parse_response_header
 from .....wire.records import BatchHeader, iter_headers
 from ....specification.transactions.log_replay import LogReplay
-from ...kernel.transport import Pipe
 from ..invariant_broken import InvariantBroken
 from ..partition_invariants import PartitionChecker, PartitionKey
 from .answered_requests import AnsweredRequests
 from .fetch_session_model import FetchedKey, FetchSessionModel, FetchSessionModels, rows_in, wanted_in
 
-_READ_COMMITTED = 1
 _ENOUGH_EVENTS = 20
 """A node that has run so many events since there were records was not paused, and had the time to answer."""
 _LATE_S = 0.1
@@ -60,7 +59,7 @@ class _State:
     stable_offset: int
 
     def readable(self, request: FetchRequest) -> int:
-        return self.stable_offset if request.isolation_level == _READ_COMMITTED else self.high_watermark
+        return self.stable_offset if request.isolation_level == READ_COMMITTED else self.high_watermark
 
 
 def _state_of(replica: Replica) -> _State:
@@ -117,8 +116,8 @@ class FetchAnswers:
 
     # ---------------------------------------------------------------- connections
 
-    def watch(self, node_id: int, there: Pipe, back: Pipe) -> None:
-        """Watch a new connection to a broker, besides who watches it already."""
+    def requests(self, node_id: int) -> AnsweredRequests[object]:
+        """What watches a new connection to a broker: its requests when they are read."""
         open_requests: dict[object, None] = {}
 
         def note(header: RequestHeader, frame: bytes, body_at: int) -> object:
@@ -141,15 +140,7 @@ class FetchAnswers:
                 self._waiting.get(node_id, {}).pop(asked, None)
                 self._answered.append((asked, frame))
 
-        requests = AnsweredRequests(list(ApiKey), note, on_answered)
-        others = back.on_sent
-
-        def on_sent(data: bytes) -> None:
-            if others is not None:
-                others(data)
-            requests.on_responses(data)
-
-        there.on_read, back.on_sent = requests.on_requests, on_sent
+        return AnsweredRequests(list(ApiKey), note, on_answered)
 
     def forget(self, node_id: int) -> None:
         """The process has ended, perhaps in the midst of an event."""
@@ -272,7 +263,7 @@ class FetchAnswers:
         key = replica.topic_id, replica.topic_partition.partition
         records = memoryview(row.records_in_memory())
         headers: list[BatchHeader] = []
-        is_stable = asked.request.isolation_level == _READ_COMMITTED
+        is_stable = asked.request.isolation_level == READ_COMMITTED
         for position, header in iter_headers(records, allow_partial_tail=True):
             if header.next_offset > row.high_watermark:
                 raise InvariantBroken("a fetch shows nothing above the high watermark", f"{where}: {header}, {row}")
@@ -383,7 +374,7 @@ def _check_is_not_empty(
     asked: _Asked, wanted: FetchPartition, row: FetchPartitionResponse, rows: dict[FetchedKey, FetchPartitionResponse]
 ) -> None:
     """The answer has no records. A replica that is in error is told at once."""
-    is_committed = asked.request.isolation_level == _READ_COMMITTED
+    is_committed = asked.request.isolation_level == READ_COMMITTED
     readable = row.last_stable_offset if is_committed else row.high_watermark
     has_error = any(one.error_code or one.diverging_epoch is not None for one in rows.values())
     if asked.request.max_wait_ms and not has_error and wanted.fetch_offset < readable and wanted.max_bytes:

@@ -20,7 +20,6 @@ from .....wire.api_keys import ApiKey
 from .....wire.codec import Struct, decode_request
 from .....wire.frames import RequestHeader
 from .....wire.types import TopicPartition
-from ...kernel.transport import Pipe
 from ..answers.answered_requests import AnsweredRequests, decoded
 from ..invariant_broken import InvariantBroken
 from .administrator_answers import AdministratorAnswers
@@ -71,10 +70,9 @@ class GroupAnswers:
 
     # ---------------------------------------------------------------- connections
 
-    def watch(self, there: Pipe, back: Pipe) -> None:
-        """Watch a new connection: its requests and its responses."""
-        requests = AnsweredRequests(_ASKED | _OF_ADMINISTRATORS, self._note, self._on_answered)
-        there.on_sent, back.on_sent = requests.on_requests, requests.on_responses
+    def requests(self) -> AnsweredRequests[tuple[Asked, int]]:
+        """What watches a new connection: its requests when they are sent."""
+        return AnsweredRequests(_ASKED | _OF_ADMINISTRATORS, self._note, self._on_answered)
 
     def _note(self, header: RequestHeader, frame: bytes, body_at: int) -> tuple[Asked, int] | None:
         key, request = ApiKey(header.api_key), decode_request(header.api_key, header.api_version, frame, body_at)

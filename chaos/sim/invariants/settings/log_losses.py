@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from .....log.cleaner.batch_filter import delete_horizon_ms
 from .....log.partition_log import PartitionLog
 from .....log.segment.segment import Segment
 from .....wire.records import BatchHeader, Record, iter_records
@@ -24,8 +25,6 @@ from ..invariant_broken import InvariantBroken
 from ..transactions.leader_log import batches_of
 from .known_records import KnownRecords
 from .settings_seen import TopicSettings
-
-_DELETE_HORIZON_FLAG = 0x40
 
 
 @dataclass(slots=True)
@@ -128,11 +127,11 @@ def check_start(view: LogView, loss: Loss) -> None:
 def _note_present(
     header: BatchHeader, batch: bytes, present: dict[int, None], horizons: dict[int, int]
 ) -> list[Record]:
-    records = list(iter_records(batch))
+    records, horizon_ms = list(iter_records(batch)), delete_horizon_ms(header)
     for record in records:
         present[record.offset] = None
-        if record.value is None and header.attributes & _DELETE_HORIZON_FLAG:
-            horizons[record.offset] = header.base_timestamp
+        if record.value is None and horizon_ms is not None:
+            horizons[record.offset] = horizon_ms
     return records
 
 

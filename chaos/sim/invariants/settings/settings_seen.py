@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-"""The numbers that the attributes of a batch have for the values of compression.type; `producer` has none."""
+from .....wire.compression import Compression
+
+_CODECS = {"uncompressed": Compression.NONE, **{one.name.lower(): one for one in Compression if one}}
+"""By the values of compression.type; `producer` has none."""
 
 
 class TopicSettings(NamedTuple):
@@ -26,7 +28,7 @@ class TopicSettings(NamedTuple):
         """The settings of a topic whose own values are these."""
         return cls(
             tuple(values.get("cleanup.policy", "delete").split(",")),
-            CODECS.get(values.get("compression.type", "producer")),
+            _CODECS.get(values.get("compression.type", "producer")),
             values.get("message.timestamp.type") == "LogAppendTime",
             int(values.get("min.compaction.lag.ms", "0")),
             int(values.get("delete.retention.ms", "86400000")),

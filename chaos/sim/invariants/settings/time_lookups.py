@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import random
 
+from .....isr.fetching.offset_lookup import MAX_TIMESTAMP
 from .....log.partition_log import PartitionLog
 from .....wire.records import Record, iter_records
 from ..invariant_broken import InvariantBroken
 from ..transactions.leader_log import batches_of
 from .known_records import KnownRecords
 
-_GREATEST = -3
 _QUESTIONS = 40
 
 
@@ -28,13 +28,13 @@ def check_answer(
     epoch, end_offset = asked_at
     timestamp_ms, offset = answer
     told = f"{where}: {asked_ms} finds {offset} of {timestamp_ms}"
-    if offset < 0 and asked_ms == _GREATEST:
+    if offset < 0 and asked_ms == MAX_TIMESTAMP:
         return  # the record with the greatest timestamp is not committed yet
     if offset >= 0:
         record = known.records.get(offset)
         if record is None or record.timestamp != timestamp_ms or timestamp_ms < asked_ms:
             raise InvariantBroken("a time finds the first record that is not older", f"{told}, there is {record}")
-        if asked_ms == _GREATEST:
+        if asked_ms == MAX_TIMESTAMP:
             _check_greatest(told, _left(known, epoch, end_offset), offset, timestamp_ms)
             return
         end_offset = min(end_offset, offset)

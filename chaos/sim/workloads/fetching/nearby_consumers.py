@@ -14,6 +14,7 @@ from uuid import UUID
 
 from .....cluster.client.client_errors import ClientError, is_retriable
 from .....cluster.client.cluster_client import NO_ANSWER, ClusterClient, PartitionView
+from .....isr.results import READ_COMMITTED
 from .....wire.errors import ErrorCode
 from .....wire.fetch import FetchPartition, FetchPartitionResponse
 from .....wire.records import AbortedTransactions, BatchHeader, iter_headers, iter_records
@@ -158,7 +159,7 @@ class _NearbyConsumer:
                 detail = f"{key} at {wanted.fetch_offset}, from {broker} of {view}: {ErrorCode(code).name}"
                 raise InvariantBroken("a consumer's position stays valid", detail)
             return False
-        is_committed = self._fetcher.isolation_level == 1
+        is_committed = self._fetcher.isolation_level == READ_COMMITTED
         aborted = AbortedTransactions(row.aborted_transactions or ())
         records = memoryview(bytes(row.records_in_memory()))
         for position, header in iter_headers(records, allow_partial_tail=True):
@@ -199,7 +200,9 @@ class _NearbyConsumer:
                 replay.follow(header, batch)
                 if not header.is_control:
                     offsets |= {one.offset: header for one in iter_records(batch)}
-            hidden = [one for one in replay.ended if not one.is_commit and self._fetcher.isolation_level == 1]
+            hidden = [
+                one for one in replay.ended if not one.is_commit and self._fetcher.isolation_level == READ_COMMITTED
+            ]
             expected = [
                 offset
                 for offset, header in offsets.items()

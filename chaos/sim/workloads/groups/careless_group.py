@@ -25,7 +25,6 @@ from .....wire.errors import ErrorCode
 from ...invariants.invariant_broken import InvariantBroken
 from ..clients import ClientContext
 from .hasty_group import GROUP, HastyClassicMember, HastyConsumerMember, HastyGroup, HastyMember, partitions_of
-from .hasty_group import SETTINGS as HASTY_GROUP_SETTINGS
 
 _BEHIND_PROBABILITY = 0.35
 _LOST_PROBABILITY = 0.15
@@ -39,11 +38,6 @@ _TIMEOUT_S = 0.9
 _PAUSE_S = 0.05
 _NOT_OWNED = 99
 """A partition that no topic has."""
-SETTINGS = {
-    **HASTY_GROUP_SETTINGS,
-    "group.consumer.session.timeout.ms": "1500",
-}
-"""Settings of the nodes."""
 
 
 class CarelessGroup(HastyGroup):

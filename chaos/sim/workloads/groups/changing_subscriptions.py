@@ -25,7 +25,6 @@ from .....wire.codec import Struct
 from ..administrator import RepeatedChange, RetryingAdmin
 from ..clients import ClientContext
 from ..workload import create_topic_until_done
-from .hasty_group import SETTINGS as HASTY_GROUP_SETTINGS
 from .hasty_group import HastyClassicMember, HastyConsumerMember, HastyGroup, HastyMember
 
 _NAMED = ("sub-a", "sub-ab", "sub-b")
@@ -42,11 +41,6 @@ _TIMEOUT_S = 2.0
 _MEAN_PAUSE_S = 0.25
 _METADATA_S = 0.5
 """In this time every broker that is alive hears of a change of topics."""
-SETTINGS = {
-    **HASTY_GROUP_SETTINGS,
-    "group.consumer.session.timeout.ms": "1500",
-}
-"""Settings of the nodes."""
 _Partitions = dict[tuple[UUID, int], None]
 
 

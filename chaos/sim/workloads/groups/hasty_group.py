@@ -34,6 +34,8 @@ _REBALANCE_TIMEOUT_MS = 700
 _SESSION_MS = 1_000
 SETTINGS = {"group.min.session.timeout.ms": "500", "group.initial.rebalance.delay.ms": "0"}
 """Settings of the nodes."""
+SHORT_SESSION_SETTINGS = {**SETTINGS, "group.consumer.session.timeout.ms": "1500"}
+"""The same, with sessions of the consumer protocol that end within a run."""
 
 
 class HastyGroup:

@@ -12,18 +12,15 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass
 
-from .....cluster.client.admin_client import NewTopic
 from .....cluster.client.client_errors import is_retriable
 from .....cluster.client.cluster_client import NO_ANSWER
 from .....runtime.loop import TaskSet
 from .....wire.client import Connection
 from .....wire.errors import ErrorCode
-from ...invariants.client_invariants import check_history
 from ...invariants.invariant_broken import InvariantBroken
-from ..clients import ClientContext, IdempotentProducer, SentBatch, TopicClient, TopicConsumer
-from ..workload import create_topic_until_done
+from ..clients import ClientContext, IdempotentProducer, SentBatch
+from .producers_load import ProducersLoad
 
-_PARTITIONS = 3
 _PRODUCERS = 2
 _PAUSE_S = 0.05
 _REFRESH_EVERY_S = 0.15
@@ -31,39 +28,14 @@ _UNACKED_MAX = 5
 """Brokers know again the last five batches of a producer."""
 
 
-class PipelinedProducersLoad:
+class PipelinedProducersLoad(ProducersLoad):
     """The producers, and a consumer. A `Workload`."""
 
     name = "pipelined producers"
+    partitions = 3
 
     def __init__(self, context: ClientContext) -> None:
-        self._context = context
-        self._client = TopicClient(context, self.name)
-        self._producers = [PipelinedProducer(context, f"pipelined{n}", _PAUSE_S) for n in range(_PRODUCERS)]
-        self._consumer = TopicConsumer(context, "pipelined producers' consumer")
-
-    async def run(self) -> None:
-        """See `Workload`."""
-        await create_topic_until_done(self._client.cluster, NewTopic(self._context.topic, _PARTITIONS, -1, {}))
-        reader = asyncio.get_running_loop().create_task(self._consumer.run(), name=self._consumer.name)
-        await asyncio.gather(*(each.run() for each in self._producers))
-        await reader
-
-    def stop(self) -> None:
-        """See `Workload`."""
-        for each in self._producers:
-            each.stop()
-
-    def why_not_settled(self) -> str | None:
-        """See `Workload`."""
-        for each in self._producers:
-            if not each.finished:
-                return f"{each.name} still sends"
-        return None if self._consumer.caught_up() else f"its consumer reads: {self._consumer.describe()}"
-
-    def check(self) -> None:
-        """Every acked record is there, once and in order."""
-        check_history(self._context.history)
+        super().__init__(context, [PipelinedProducer(context, f"pipelined{n}", _PAUSE_S) for n in range(_PRODUCERS)])
 
 
 @dataclass(slots=True)

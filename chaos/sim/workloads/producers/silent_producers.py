@@ -11,20 +11,17 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from .....cluster.client.admin_client import NewTopic
 from .....cluster.client.client_errors import is_retriable
 from .....cluster.client.cluster_client import NO_ANSWER
 from .....wire.api_keys import ApiKey
 from .....wire.errors import ErrorCode
-from ...invariants.client_invariants import check_history
 from ...invariants.invariant_broken import InvariantBroken
-from ..clients import ClientContext, IdempotentProducer, ProduceAnswer, SentBatch, TopicClient, TopicConsumer
-from ..workload import create_topic_until_done
+from ..clients import ClientContext, IdempotentProducer, ProduceAnswer, SentBatch
+from .producers_load import ProducersLoad
 
 _EXPIRATION_MS = 5_000
 SETTINGS = {"producer.id.expiration.ms": str(_EXPIRATION_MS), "log.retention.check.interval.ms": "300"}
 """Settings of the nodes. A batch is repeated within less than this, so that it is never taken for a new one."""
-_PARTITIONS = 2
 _PRODUCERS = 3
 _PAUSE_S = 0.15
 _SILENCE_PROBABILITY = 0.06
@@ -37,61 +34,44 @@ _RETRY_PAUSE_S = 0.1
 _DESCRIBE_PRODUCERS_VERSION = 0
 
 
-class SilentProducersLoad:
+class SilentProducersLoad(ProducersLoad):
     """The producers, and a consumer. A `Workload`."""
 
     name = "silent producers"
 
     def __init__(self, context: ClientContext) -> None:
-        self._context = context
-        self._client = TopicClient(context, self.name)
-        self._producers = [SilentProducer(context, f"silent{n}", _PAUSE_S) for n in range(_PRODUCERS)]
-        self._consumer = TopicConsumer(context, "silent producers' consumer")
+        self._silent = [SilentProducer(context, f"silent{n}", _PAUSE_S) for n in range(_PRODUCERS)]
+        super().__init__(context, self._silent)
         self._waits_for = "its producers act"
 
-    async def run(self) -> None:
-        """See `Workload`."""
-        await create_topic_until_done(self._client.cluster, NewTopic(self._context.topic, _PARTITIONS, -1, {}))
-        reader = asyncio.get_running_loop().create_task(self._consumer.run(), name=self._consumer.name)
-        await asyncio.gather(*(each.run() for each in self._producers))
+    async def after_producers(self) -> None:
+        """Wait until nobody knows the producers any more, and let them come back."""
         self._waits_for = "its producers have expired and are still known"
-        await self._client.until_known()
-        for partition in range(_PARTITIONS):
+        await self.client.until_known()
+        for partition in range(self.partitions):
             await self._until_forgotten(partition)
         self._waits_for = "its producers come back"
-        await asyncio.gather(*(each.come_back() for each in self._producers))
+        await asyncio.gather(*(each.come_back() for each in self._silent))
         self._waits_for = ""
-        await reader
 
     async def _until_forgotten(self, partition: int) -> None:
         """Wait until the leader of a partition shows no producer."""
-        fields = {"topics": [{"name": self._context.topic, "partition_indexes": [partition]}]}
+        fields = {"topics": [{"name": self.context.topic, "partition_indexes": [partition]}]}
         api, version = ApiKey.DESCRIBE_PRODUCERS, _DESCRIBE_PRODUCERS_VERSION
         while True:
-            leader = self._client.partitions[partition].leader
+            leader = self.client.partitions[partition].leader
             try:
-                row = (await self._client.cluster.request_node(leader, api, version, fields)).topics[0].partitions[0]
+                row = (await self.client.cluster.request_node(leader, api, version, fields)).topics[0].partitions[0]
                 if not row.error_code and not row.active_producers:
                     return
             except NO_ANSWER:
                 pass
             await asyncio.sleep(_RETRY_PAUSE_S)
-            await self._client.refresh()
-
-    def stop(self) -> None:
-        """See `Workload`."""
-        for each in self._producers:
-            each.stop()
+            await self.client.refresh()
 
     def why_not_settled(self) -> str | None:
         """See `Workload`."""
-        if self._waits_for:
-            return self._waits_for
-        return None if self._consumer.caught_up() else f"its consumer reads: {self._consumer.describe()}"
-
-    def check(self) -> None:
-        """Every acked record is there, once and in order."""
-        check_history(self._context.history)
+        return self._waits_for or super().why_not_settled()
 
 
 class SilentProducer(IdempotentProducer):

@@ -20,6 +20,7 @@ from ...invariants.settings.told_producers import Told, check_told
 from ...invariants.settings.topic_settings_checker import TopicSettingsChecker
 from ..administrator import TOPIC, RetryingAdmin
 from ..clients import (
+    LARGE_HEADERS,
     RECORDS_MAX,
     ClientContext,
     IdempotentProducer,
@@ -46,7 +47,6 @@ _CHANGES_PAUSE_S = 0.4
 _KEYS = 4
 _DELETION_PROBABILITY = 0.3
 _LARGE_PROBABILITY = 0.08
-_LARGE_HEADERS = (("filler", bytes(200_000)),)
 _TYPES = {"message.timestamp.type": ("CreateTime", "LogAppendTime", "LogAppendTime")}
 _CODECS = {"compression.type": ("producer", "producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")}
 _SEGMENTS = {"segment.ms": ("100", "400", "5000"), "index.interval.bytes": ("0", "100", "1000")}
@@ -144,7 +144,7 @@ class TellingProducer(IdempotentProducer):
             NewRecord(
                 self.key_of(partition, one),
                 f"{self.name}/{partition}/{one}".encode(),
-                _LARGE_HEADERS if rng.random() < _LARGE_PROBABILITY / count else (("number", str(one).encode()),),
+                LARGE_HEADERS if rng.random() < _LARGE_PROBABILITY / count else (("number", str(one).encode()),),
                 self.context.wall_ms() - rng.randrange(500),
             )
             for one in range(number, number + count)

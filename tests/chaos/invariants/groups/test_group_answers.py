@@ -10,6 +10,7 @@ from support.chaos.offsets_topic import GROUP, KEY, TOPIC_ID, OffsetsTopic, clas
 from raftwerk.broker.groups.classic.consumer_protocol import write_assignment
 from raftwerk.broker.groups.records.consumer_group_records import member_tombstones
 from raftwerk.broker.groups.records.offset_and_classic_records import classic_group_record
+from raftwerk.chaos.sim.invariants.answers.answered_requests import watch_answers
 from raftwerk.chaos.sim.invariants.groups.group_answers import GroupAnswers
 from raftwerk.chaos.sim.invariants.invariant_broken import InvariantBroken
 from raftwerk.wire.api_keys import ApiKey
@@ -35,6 +36,7 @@ class _Pipe:
     """One direction of a connection."""
 
     on_sent: Any = None
+    on_read: Any = None
 
 
 class Client:
@@ -44,7 +46,7 @@ class Client:
         self.topic = OffsetsTopic()
         self.answers = GroupAnswers({0: self.topic.log}, lambda topic: False)
         self._there, self._back = _Pipe(), _Pipe()
-        self.answers.watch(self._there, self._back)  # type: ignore[arg-type]
+        watch_answers(self._there, self._back, (), (self.answers.requests(),))  # type: ignore[arg-type]
         self._number = 0
 
     def ask(self, api: ApiKey, version: int, fields: dict[str, Any]) -> int:
