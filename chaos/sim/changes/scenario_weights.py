@@ -16,6 +16,10 @@ Shares = Mapping[str, float]
 """By scenario; they add up to one at most, and the scenarios that are not named share the rest."""
 
 _EVEN: Shares = {}
+_FILE_SHARE = 0.25
+_FOLDER_SHARE = 0.15
+"""How many of the runs take a scenario for what it runs around the function: of a function that all scenarios run, what
+stands beside it says for which of them it matters."""
 _EVEN_SHARE = 0.1
 """How many of the runs take any scenario: a change may do harm where nobody looks for it."""
 
@@ -30,7 +34,7 @@ class ReachedCode:
         self._functions = table
         self._around: dict[str, list[Shares]] = defaultdict(list)
         for name, shares in table.items():
-            for around in _around(name):
+            for around in (*_around(name), _folder(name)):
                 self._around[around].append(shares)
 
     @classmethod
@@ -49,15 +53,27 @@ class ReachedCode:
         is_known = f"{name.partition(':')[0]}:" in self._around
         return self._around.get(name, [_EVEN] if is_known else [])
 
+    def shares_around(self, name: str) -> Sequence[tuple[float, Sequence[Shares]]]:
+        """How much the function itself counts, its file and its folder, each with the shares of what is known in it."""
+        of_function = self.shares_of(name)
+        around = [
+            (_FILE_SHARE, self._around.get(f"{name.partition(':')[0]}:")),
+            (_FOLDER_SHARE, self._around.get(_folder(name))),
+        ]
+        known = [(weight, shares) for weight, shares in around if shares]
+        if not of_function:
+            return []
+        return [(1 - sum(weight for weight, _ in known), of_function), *known]
+
 
 def weights(names: Iterable[str], code: ReachedCode, scenarios: Sequence[str]) -> dict[str, float]:
     """How often each scenario shall be run, which add up to one; empty if no scenario is known to run the functions."""
     total = dict.fromkeys(scenarios, 0.0)
     for name in sorted(names):
-        of_function = code.shares_of(name)
-        for shares in of_function:
-            for scenario, share in _filled(shares, scenarios).items():
-                total[scenario] += share / len(of_function)
+        for weight, known in code.shares_around(name):
+            for shares in known:
+                for scenario, share in _filled(shares, scenarios).items():
+                    total[scenario] += weight * share / len(known)
     whole = sum(total.values())
     if not whole:
         return {}
@@ -89,6 +105,11 @@ def _filled(shares: Shares, scenarios: Sequence[str]) -> dict[str, float]:
     others = [one for one in scenarios if one not in shares]
     left = max(0.0, 1 - sum(shares.values()))
     return {one: shares[one] if one in shares else left / len(others) for one in scenarios}
+
+
+def _folder(name: str) -> str:
+    """Of the function's file, as a name."""
+    return f"{name.partition(':')[0].rpartition('/')[0]}/"
 
 
 def _around(name: str) -> tuple[str, ...]:
