@@ -75,7 +75,7 @@ class ReplicaManager:
         self._expected = ExpectedFetches(operations.purgatory)
         self._fetches = FetchRequests(
             FetchSessionCache(config.fetch_session_slots, runtime.rng, tracker),
-            PartitionReader(hosted, self._expected, proposals, errors),
+            PartitionReader(hosted, self._expected, proposals, errors, config.select_replica),
             self._expected,
             operations,
             self.throttles.leader,

@@ -105,6 +105,9 @@ class _UpOptions:
 )
 @click.option("-o", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting for every node.")
 @click.option(
+    "--racks", metavar="A,B,...", help="Racks of the brokers, in turn (broker.rack); default: as before, or none."
+)
+@click.option(
     "--metrics-port",
     type=click.IntRange(0, 65000),
     help="Node 1's /metrics and /health; others have the next ports. 0: --port plus 500.",
@@ -137,6 +140,7 @@ def up(
     separate: bool,
     secure: bool,
     overrides: tuple[str, ...],
+    racks: str | None,
     metrics_port: int | None,
     **rest: Any,
 ) -> None:
@@ -159,6 +163,7 @@ def up(
       raftwerk up -n 3 --console                   http://127.0.0.1:8080
       raftwerk up -n 3 --port 19092 --controller-port 29092
       raftwerk up -n 3 --separate -o min.insync.replicas=2
+      raftwerk up -n 3 --racks a,b,c               replicas are spread over racks
       raftwerk up -n 3 --detach -d /tmp/c1;  raftwerk down -d /tmp/c1
       raftwerk up -n 3 --name orders --detach;  raftwerk down --name orders;  raftwerk up --name orders
       raftwerk kill 2                              watch who takes over; raftwerk start 2 starts it again
@@ -170,8 +175,9 @@ def up(
     where = tempfile.mkdtemp(prefix="raftwerk-") if ephemeral else directory
     options = _UpOptions(ephemeral=ephemeral, **rest)
     try:
-        given = {"brokers": nodes, "port": port, "host": host, "metrics_port": metrics_port}
+        given: dict[str, Any] = {"brokers": nodes, "port": port, "host": host, "metrics_port": metrics_port}
         given |= {"controller_port": controller_port, "separate": separate or None, "secure": secure or None}
+        given["racks"] = None if racks is None else tuple(name.strip() for name in racks.split(","))
         wanted = _plan(where, given, parse_pairs(overrides, "--override"))
         try:
             ctx.exit(_run(wanted.plan, options))

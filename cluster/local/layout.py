@@ -44,6 +44,7 @@ _QUORUM_STATE = os.path.join("__cluster_metadata-0", "quorum-state")
 STATIC_VOTERS_KEY = "controller.quorum.voters"
 _BOOTSTRAP_KEY = "controller.quorum.bootstrap.servers"
 AUTO_JOIN_KEY = "controller.quorum.auto.join.enable"
+RACK_KEY = "broker.rack"
 _MAX_CONTROLLERS = 3
 
 
@@ -161,10 +162,14 @@ class ClusterShape:
     """The first controller's port; the others have the next ports. None: the broker's port plus 1001."""
     secure: bool = False
     """Whether all links are SASL_SSL, and ACLs count; see `secured`."""
+    racks: tuple[str, ...] = ()
+    """`broker.rack` of the brokers, in turn; none if empty."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.brokers <= NODES_MAX:
             raise ValueError(f"a local cluster has 1 to {NODES_MAX} nodes, not {self.brokers}")
+        if not all(self.racks):
+            raise ValueError(f"the racks {','.join(self.racks)} have one without a name")
         if self.controller_port is not None and self.controller_port + self.controllers > 65536:
             raise ValueError(f"controller port {self.controller_port} is too high for {self.controllers} controllers")
         if self.controller_port is None and self.port and self.first_controller_port(self.port) > 65536 - self.brokers:
@@ -232,6 +237,8 @@ def plan_cluster(
     for index, node_id in enumerate(node_ids):
         properties = _properties(node_id, broker_ports.get(node_id), controllers, shape, is_static=is_static)
         properties["log.dirs"] = data_dirs[node_id]
+        if node_id in broker_ports and shape.racks:
+            properties[RACK_KEY] = shape.racks[index % len(shape.racks)]
         if first_metrics_port is not None:
             properties |= {"metrics.host": shape.host, "metrics.port": str(first_metrics_port + index)}
         if shape.secure:
@@ -334,15 +341,24 @@ def shape_of(plan: ClusterPlan) -> ClusterShape:
         separate=len(plan.brokers) < len(plan.nodes),
         metrics_port=int(metrics_port) if metrics_port else None,
         secure=is_secured(first),
+        racks=_in_turn([broker.properties.get(RACK_KEY, "") for broker in plan.brokers]),
     )
     usual = _properties(first.node_id, first.port, controllers, shape, is_static=False)
     if shape.secure:
         usual |= secured_properties(plan.directory, first.node_id, password_of_nodes(first))
-    planned = ("log.dirs", "metrics.host", "metrics.port", STATIC_VOTERS_KEY, _BOOTSTRAP_KEY, AUTO_JOIN_KEY)
+    planned = ("log.dirs", "metrics.host", "metrics.port", STATIC_VOTERS_KEY, _BOOTSTRAP_KEY, AUTO_JOIN_KEY, RACK_KEY)
     overrides = {
         name: value for name, value in first.properties.items() if name not in planned and value != usual.get(name)
     }
     return replace(shape, overrides=overrides)
+
+
+def _in_turn(racks: Sequence[str]) -> tuple[str, ...]:
+    """The fewest names that give all these when they are taken in turn; none if the brokers have no racks."""
+    count = next(
+        size for size in range(1, len(racks) + 1) if all(racks[i] == racks[i % size] for i in range(len(racks)))
+    )
+    return tuple(racks[:count]) if any(racks) else ()
 
 
 def write_properties(plan: ClusterPlan) -> None:

@@ -12,6 +12,7 @@ from .secured import lacks_certificate
 _DIRECTORY = "the data of node i is in DIR/node-i: -d DIR chooses the directory"
 _LISTENERS = "--host, --port and --controller-port choose where nodes listen"
 _OF_EACH_NODE = {
+    "broker.rack": "--racks names the racks of the brokers, one name or several",
     "node.id": "the nodes have the ids 1, 2, and so on",
     "broker.id": "the nodes have the ids 1, 2, and so on",
     "process.roles": "--separate runs the controllers in processes of their own",

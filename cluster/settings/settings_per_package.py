@@ -31,6 +31,7 @@ from ...controller.metadata.metadata_image import MetadataImage
 from ...controller.metadata.metadata_loader import SnapshotPolicy
 from ...controller.security.delegation_tokens import TokenSettings
 from ...controller.settings import ControllerSettings
+from ...isr.fetching.replica_selector import REPLICA_SELECTORS
 from ...isr.ports import ReplicaManagerConfig
 from ...log.cleaner.log_cleaner import CleanerConfig
 from ...log.config import LogConfig
@@ -253,6 +254,7 @@ def replica_manager_config(config: NodeConfig, cluster_id: str) -> ReplicaManage
         replication_quota_window_size_ms=config["replication.quota.window.size.seconds"] * 1000,
         dirs_quota_window_num=config["alter.log.dirs.replication.quota.window.num"],
         dirs_quota_window_size_ms=config["alter.log.dirs.replication.quota.window.size.seconds"] * 1000,
+        select_replica=REPLICA_SELECTORS[config["replica.selector.class"]],
     )
 
 

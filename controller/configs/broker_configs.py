@@ -33,6 +33,7 @@ from ...wire.config_def import (
     ConfigKey,
     UpdateMode,
     at_least,
+    one_of,
 )
 from .configs_without_effect import CONFIGS_WITHOUT_EFFECT
 from .coordinator_configs import COORDINATOR_CONFIGS
@@ -41,6 +42,8 @@ from .security_configs import SECURITY_CONFIGS
 
 CLUSTER_WIDE = UpdateMode.CLUSTER_WIDE
 DOUBLE_MAX = "1.7976931348623157E308"
+LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,6 +421,13 @@ _OWN: tuple[ConfigKey, ...] = (
         "controlled.shutdown.enable", BOOLEAN, "true", "Move leaderships to other brokers before the broker stops."
     ),
     # replication
+    ConfigKey(
+        "replica.selector.class",
+        STRING,
+        LEADER_SELECTOR,
+        "Where consumers that name their rack (client.rack) read: with RackAwareReplicaSelector, from a replica in it.",
+        one_of(LEADER_SELECTOR, RACK_AWARE_SELECTOR),
+    ),
     ConfigKey(
         "replica.lag.time.max.ms",
         LONG,

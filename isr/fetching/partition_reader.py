@@ -20,6 +20,7 @@ from ..storage_errors import StorageErrors
 from ..throttling.throttles import FetchShare
 from .cold_reads import ColdReads
 from .leader_fetch_sessions import Rows
+from .replica_selector import Selector, preferred_read_replica
 
 
 @dataclass(slots=True)
@@ -34,7 +35,8 @@ class FetchReading:
     unknown: int = 0
     """How many of the wanted partitions do not exist."""
     must_answer: bool = False
-    """The answer must not wait: a partition has an error or a divergence to tell, or records end with a segment.
+    """The answer must not wait: a partition has an error, a divergence or another replica to tell, or records end with
+    a segment.
 
     In the last case no wait would make it larger (Kafka: case F of `DelayedFetch`)."""
     is_throttled: bool = False
@@ -42,12 +44,21 @@ class FetchReading:
 
 
 class PartitionReader:
-    """Reads replicas; `expected` learns which followers have come."""
+    """Reads replicas; `expected` learns which followers have come.
+
+    `select` says which replica a consumer is told to read from; None: the leader.
+    """
 
     def __init__(
-        self, hosted: HostedPartitions, expected: ExpectedFetches, proposals: IsrProposals, errors: StorageErrors
+        self,
+        hosted: HostedPartitions,
+        expected: ExpectedFetches,
+        proposals: IsrProposals,
+        errors: StorageErrors,
+        select: Selector | None,
     ) -> None:
         self._hosted = hosted
+        self._select = select
         self._expected = expected
         self._proposals = proposals
         self._errors = errors
@@ -98,8 +109,13 @@ class PartitionReader:
                 replica = self._find(one.topic_partition, one.key.topic)
                 if counted_at_ms is not None:
                     self._count(replica, params, one.request, counted_at_ms)
-                row = self._read_row(replica, params, one.request, found, share, cold)
-                if row.diverging_epoch is not None:
+                preferred = self._preferred_replica(replica, params, one.request)
+                if preferred >= 0:
+                    row = replica.read(params, one.request, 0, min_one_batch=False)
+                    row.preferred_read_replica = preferred
+                else:
+                    row = self._read_row(replica, params, one.request, found, share, cold)
+                if row.diverging_epoch is not None or preferred >= 0:
                     found.must_answer = True
                 else:
                     is_counted = counted_at_ms is not None
@@ -125,6 +141,14 @@ class PartitionReader:
         self._expected.on_fetched(params.replica_id, replica.topic_partition)
         if proposal is not None:
             self._proposals.submit(replica, proposal)
+
+    def _preferred_replica(self, replica: Replica, params: FetchParams, request: FetchPartition) -> int:
+        """The follower that a consumer is told to read from; -1 where this replica answers it."""
+        leader = replica.partition.leader
+        if self._select is None or leader is None or params.replica_id >= 0 or not params.from_follower_allowed:
+            return -1
+        brokers = self._hosted.image.brokers
+        return preferred_read_replica(self._select, leader, brokers, params.client_rack, request.fetch_offset)
 
     def _read_row(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,27 @@ def test_the_shape_of_an_existing_cluster(tmp_path: Path, separate: bool, given:
     shape = ClusterShape(3, "localhost", 19092, separate=separate, overrides=given, metrics_port=9404)
     formatted(plan_cluster(str(tmp_path), shape))
     assert shape_of(load_plan(str(tmp_path))) == shape
+
+
+@pytest.mark.parametrize(
+    ("racks", "of_brokers"),
+    [((), [None] * 3), (("a",), ["a"] * 3), (("a", "b"), ["a", "b", "a"]), (("a", "b", "c"), ["a", "b", "c"])],
+)
+def test_brokers_have_racks_in_turn_also_those_that_come_later(
+    tmp_path: Path, racks: tuple[str, ...], of_brokers: list[str | None]
+) -> None:
+    plan = plan_cluster(str(tmp_path), ClusterShape(3, port=9092, separate=True, racks=racks))
+    assert [node.properties.get("broker.rack") for node in plan.nodes] == [*of_brokers, None, None, None]
+    formatted(plan)
+    shape = shape_of(load_plan(str(tmp_path)))
+    assert (shape.racks, shape.overrides) == (racks, {})
+    grown = plan_cluster(str(tmp_path), replace(shape, brokers=4))
+    assert grown.nodes[3].properties.get("broker.rack") == (racks[3 % len(racks)] if racks else None)
+
+
+def test_a_rack_has_a_name() -> None:
+    with pytest.raises(ValueError, match="the racks a,,b have one without a name"):
+        ClusterShape(racks=("a", "", "b"))
 
 
 def test_a_cluster_with_static_voters_keeps_them(tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ class ScriptedReader(PartitionReader):
 
     def __init__(self, hosted: HostedPartitions, replicas: FakeReplicas) -> None:
         nothing: Any = None
-        super().__init__(hosted, nothing, nothing, nothing)
+        super().__init__(hosted, nothing, nothing, nothing, None)
         self.replicas = replicas
 
     def read(self, found: FetchReading, params: FetchParams, wanted: Sequence[WantedPartition], *rest: Any) -> None:

@@ -403,5 +403,5 @@ def wanted_topic_id(image: MetadataImage, node: int, tp: TopicPartition) -> UUID
     return None if topic is None or partition is None or node not in partition.replicas else topic.topic_id
 
 
-def registration(node: int, *, fenced: bool = False) -> RegisterBrokerRecord:
-    return RegisterBrokerRecord(node, UUID(int=node), (), fenced=fenced)
+def registration(node: int, *, fenced: bool = False, rack: str | None = None) -> RegisterBrokerRecord:
+    return RegisterBrokerRecord(node, UUID(int=node), (), rack=rack, fenced=fenced)

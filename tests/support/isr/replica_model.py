@@ -168,7 +168,7 @@ class Node:
         expected = ExpectedFetches(operations.purgatory)
         self.fetches = FetchRequests(
             FetchSessionCache(0, random.Random(0), tracker),
-            PartitionReader(hosted, expected, self.proposals, errors),
+            PartitionReader(hosted, expected, self.proposals, errors, None),
             expected,
             operations,
             throttles.leader,
