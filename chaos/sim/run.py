@@ -413,6 +413,9 @@ class Run:
                 context("churn", "churn"), lambda: cluster.topic_views("churn"), assigned_to=cluster.brokers
             ),
             "elections": lambda: PreferredLeaderChanges(context("elections"), cluster.brokers),
+            "elections to and fro": lambda: PreferredLeaderChanges(
+                context("elections"), cluster.brokers, to_and_fro=True
+            ),
             "elections for pipelined producers": lambda: PreferredLeaderChanges(
                 context("elections for pipelined producers", "pipelined"), cluster.brokers
             ),
