@@ -22,6 +22,7 @@ REPLICATION_SCENARIOS = (
         ),
         targets=("leader", "leader", "n1", "n2", "n3", "n4"),
         nodes=4,
+        faults_s=4.0,
         mean_gap_s=0.15,
         mean_duration_s=0.6,
         workloads=("elections to and fro", "trims"),

@@ -93,6 +93,8 @@ class FollowerFetches:
         self._may_send_later = may_send_later
         self._sessions = FetchSessionModels()
         self._waiting: dict[int, dict[_Asked, None]] = {}
+        self._on_the_way: dict[bytes, FetchRequest] = {}
+        """By their frames, requests that were sent and not read yet."""
         self._sent: list[_Asked] = []
         self._answered: list[tuple[_Asked, bytes]] = []
 
@@ -102,9 +104,10 @@ class FollowerFetches:
         """What watches a new connection to a leader: the requests when their followers send them."""
 
         def note(header: RequestHeader, frame: bytes, body_at: int) -> None:
-            asked = self._asked(leader_id, header, frame, body_at)
-            if asked.request.replica_id >= 0:
-                self._sent.append(asked)
+            request = decode_fetch_request(header.api_version, frame, body_at)
+            if request.replica_id >= 0:
+                self._on_the_way[frame] = request
+                self._sent.append(self._asked(leader_id, header.api_version, request))
 
         return AnsweredRequests({ApiKey.FETCH}, note, lambda asked, response: None)
 
@@ -112,9 +115,10 @@ class FollowerFetches:
         """What watches it, too: the requests when they are read, and the answers."""
 
         def note(header: RequestHeader, frame: bytes, body_at: int) -> _Asked | None:
-            asked = self._asked(leader_id, header, frame, body_at)
-            if asked.request.replica_id < 0:
+            request = self._on_the_way.pop(frame, None)
+            if request is None:
                 return None
+            asked = self._asked(leader_id, header.api_version, request)
             self._waiting.setdefault(leader_id, {})[asked] = None
             return asked
 
@@ -124,14 +128,13 @@ class FollowerFetches:
 
         return AnsweredRequests({ApiKey.FETCH}, note, on_answered)
 
-    def _asked(self, leader_id: int, header: RequestHeader, frame: bytes, body_at: int) -> _Asked:
-        request = decode_fetch_request(header.api_version, frame, body_at)
+    def _asked(self, leader_id: int, version: int, request: FetchRequest) -> _Asked:
         session = self._sessions.find(leader_id, request)
         if session is None:
             wanted, told = wanted_in(request), {}
         else:
             wanted, told = session.wanted_after(request), session.told_after(request)
-        return _Asked(leader_id, header.api_version, request, wanted, told, self._now_s())
+        return _Asked(leader_id, version, request, wanted, told, self._now_s())
 
     def forget(self, node_id: int) -> None:
         """The process has ended, perhaps in the midst of an event."""
@@ -149,14 +152,15 @@ class FollowerFetches:
         """
         sent, self._sent = self._sent, []
         answered, self._answered = self._answered, []
-        waiting = [
-            one
-            for one in self._waiting.get(node_id, ())
-            if one.records_since is None and (has_changed or not one.is_looked_at)
+        waiting = self._waiting.get(node_id)
+        if not (sent or answered or waiting):
+            return
+        unmet = [
+            one for one in waiting or () if one.records_since is None and (has_changed or not one.is_looked_at)
         ]
         node = self._nodes.get(node_id)
         manager = None if node is None else node.replica_manager
-        if manager is None or not (sent or answered or waiting):
+        if manager is None or not (sent or answered or unmet):
             return
         replicas: dict[FetchedKey, Replica] = {
             (one.topic_id, key.partition): one for key, one in manager.partitions.items()
@@ -166,7 +170,7 @@ class FollowerFetches:
         for asked, frame in answered:
             _, body_at = parse_response_header(ApiKey.FETCH, asked.version, frame)
             self._judge(manager, replicas, asked, decode_fetch_response(asked.version, frame, body_at))
-        for asked in waiting:
+        for asked in unmet:
             self._look_for_records(replicas, asked)
 
     def _look_for_records(self, replicas: _Replicas, asked: _Asked) -> None:
