@@ -25,7 +25,7 @@ REPLICATION_SCENARIOS = (
         faults_s=4.0,
         mean_gap_s=0.15,
         mean_duration_s=0.6,
-        workloads=("elections to and fro", "trims"),
+        workloads=("elections to and fro", "trims", "epoch lookups", "epoch lookups of trims"),
         properties=TRIM_SETTINGS,
         drawn_properties={"max.incremental.fetch.session.cache.slots": ("2", "3", "1000", "1000")},
     ),

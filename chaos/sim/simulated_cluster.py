@@ -25,6 +25,7 @@ from .faults.coordinator_loads import load_while_markers_are_sent
 from .faults.target_cluster import LOG_DIR
 from .invariants.answers.answered_requests import watch_answers
 from .invariants.answers.controller_answers import ControllerAnswers
+from .invariants.answers.epoch_answers import EpochAnswers
 from .invariants.answers.fetch_answers import FetchAnswers
 from .invariants.answers.follower_fetches import FollowerFetches
 from .invariants.answers.replica_states import ReplicaStates
@@ -114,6 +115,7 @@ class SimulatedCluster:
         states, later = self._replica_states, {"may_send_later": may_send_later}
         self.fetches = FetchAnswers(self.partitions, self.nodes, states, now_s, **later)
         self._follower_fetches = FollowerFetches(self.nodes, states, log_of, now_s, **later)
+        self._epoch_answers = EpochAnswers(self.nodes, states, log_of)
         self.topic_settings = TopicSettingsChecker(now_s)
         partition_steps = PartitionStepChecker(self.replica_steps.on_partition_change, self._min_isr)
         also = () if config.may_choose_replicas else (PlacementChecker(self._images).on_committed,)
@@ -141,7 +143,7 @@ class SimulatedCluster:
     def _on_connection(self, there: Pipe, back: Pipe) -> None:
         if there.source not in self._node_of and there.receiver.local[1] == BROKER_PORT:
             fetches, groups = self.fetches.requests(self._node_of[there.target]), self.groups.answers.requests()
-            watch_answers(there, back, (fetches,), when_sent=(groups,))
+            watch_answers(there, back, (fetches, self._epoch_answers.requests()), when_sent=(groups,))
         elif there.receiver.local[1] == BROKER_PORT:
             leader_id, followers = self._node_of[there.target], self._follower_fetches
             read, sent = followers.requests_read(leader_id), followers.requests_sent(leader_id)
@@ -272,7 +274,7 @@ class SimulatedCluster:
         for checker in (self.replica_steps, self.partitions):
             checker.forget(node_id, power_loss=power_loss)
         self.groups.forget(node_id)
-        for fetches in (self.fetches, self._follower_fetches, self._replica_states):
+        for fetches in (self.fetches, self._follower_fetches, self._epoch_answers, self._replica_states):
             fetches.forget(node_id)
         for known in (self.nodes, self.ready, self._watched):
             known.pop(node_id, None)
@@ -500,6 +502,7 @@ class SimulatedCluster:
         self._replica_states.after_event(node_id, changed)
         self.fetches.after_event(node_id, changed)
         self._follower_fetches.after_event(node_id, bool(changed))
+        self._epoch_answers.after_event(node_id)
         if node_id in self._watched:
             self._check_derived(node_id, self.nodes[node_id])
             self._check_topic_settings(node_id, self.nodes[node_id])

@@ -303,9 +303,7 @@ def _readable(state: SeenReplica, request: FetchRequest) -> int:
     return state.stable_offset if request.isolation_level == READ_COMMITTED else state.high_watermark
 
 
-def _check_place(
-    wanted: FetchPartition, row: FetchPartitionResponse, states: Around, where: str
-) -> None:
+def _check_place(wanted: FetchPartition, row: FetchPartitionResponse, states: Around, where: str) -> None:
     """Judge the epoch and the offset that were asked for by the states of the replica around the event."""
     before, now = states
     least, most = min(before.start_offset, now.start_offset), max(before.end_offset, now.end_offset)

@@ -155,9 +155,7 @@ class FollowerFetches:
         waiting = self._waiting.get(node_id)
         if not (sent or answered or waiting):
             return
-        unmet = [
-            one for one in waiting or () if one.records_since is None and (has_changed or not one.is_looked_at)
-        ]
+        unmet = [one for one in waiting or () if one.records_since is None and (has_changed or not one.is_looked_at)]
         node = self._nodes.get(node_id)
         manager = None if node is None else node.replica_manager
         if manager is None or not (sent or answered or unmet):

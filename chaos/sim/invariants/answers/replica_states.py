@@ -47,7 +47,7 @@ class ReplicaStates:
         self._now_s = now_s
         self._states: dict[int, dict[Replica, SeenReplica]] = {}
         self._before: dict[int, tuple[float, dict[Replica, SeenReplica]]] = {}
-        """By node, the last time of its events, and the states of replicas before what happened to them at that time."""
+        """By node, the last time of its events, and the states of its replicas before what happened at that time."""
         self._events: dict[int, int] = {}
 
     def forget(self, node_id: int) -> None:
