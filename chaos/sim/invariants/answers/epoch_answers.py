@@ -96,7 +96,7 @@ class EpochAnswers:
         if not states:
             raise InvariantBroken("an epoch is asked of its leader", f"{where}: {row.leader_epoch}, it is {now}")
         told = row.leader_epoch, row.end_offset
-        if before.epoch == now.epoch and not _is_right(log, asked_epoch, told, around):
+        if before.epoch == now.epoch and not is_right(log, asked_epoch, told, around):
             detail = f"{where}: {told} is told of {log}, it is {now}"
             raise InvariantBroken("a leader epoch ends where the log says", detail)
 
@@ -112,7 +112,7 @@ def _check_refusal(node_id: int, epoch: int, error_code: int, around: Around, wh
         raise InvariantBroken("an epoch is refused for a reason", f"{where}: {ErrorCode(error_code).name}, it is {now}")
 
 
-def _is_right(log: ReplicaLog, epoch: int, told: tuple[int, int], around: Around) -> bool:
+def is_right(log: ReplicaLog, epoch: int, told: tuple[int, int], around: Around) -> bool:
     """Whether this epoch is the largest one not above the one that was asked for, and ends there."""
     before, now = around
     if epoch > now.epoch:
@@ -122,4 +122,5 @@ def _is_right(log: ReplicaLog, epoch: int, told: tuple[int, int], around: Around
     end = end_for_epoch(log, epoch)
     if end.end_offset > now.start_offset:
         return told == (end.epoch, end.end_offset)
-    return told == _UNKNOWN or (told[0] <= epoch and told[1] <= max(now.start_offset, before.end_offset))
+    first = now.start_offset if before.end_offset > now.start_offset else now.end_offset
+    return told == _UNKNOWN or (told[0] <= epoch and 0 <= told[1] <= first)

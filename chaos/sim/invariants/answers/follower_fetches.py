@@ -251,7 +251,7 @@ class FollowerFetches:
             raise InvariantBroken("a follower is told what its leader has", f"{where}: {told}, it is {now}")
         log = self._log_of(asked.leader_id, replica)
         if log is not None and all(_leads(state, asked, wanted) for state in around):
-            _check_divergence(log, wanted, row.diverging_epoch, now, where)
+            check_divergence(log, wanted, row.diverging_epoch, now, where)
 
     def _check_refusal(
         self,
@@ -338,7 +338,7 @@ def _follows(state: SeenReplica, asked: _Asked, wanted: FetchPartition) -> bool:
     return _leads(state, asked, wanted) and state.end_offset == wanted.fetch_offset
 
 
-def _check_divergence(
+def check_divergence(
     log: ReplicaLog, wanted: FetchPartition, told: EpochEndOffset | None, leader: SeenReplica, where: str
 ) -> None:
     """Compare what is told of the two logs with the batches of the leader's, if it still has that part of them."""
