@@ -42,7 +42,7 @@ from .workloads.groups.consumer_groups import PROTOCOLS, GroupLoad
 from .workloads.groups.hasty_group import HastyGroup
 from .workloads.groups.offset_register import OffsetRegister
 from .workloads.groups.quiet_group import QuietGroup
-from .workloads.offset_lookups import OffsetLookups, TimeLookups
+from .workloads.offset_lookups import EpochLookups, OffsetLookups, TimeLookups
 from .workloads.partition_changes import (
     CancelledReassignments,
     LogDirMoves,
@@ -413,6 +413,9 @@ class Run:
                 context("churn", "churn"), lambda: cluster.topic_views("churn"), assigned_to=cluster.brokers
             ),
             "elections": lambda: PreferredLeaderChanges(context("elections"), cluster.brokers),
+            "elections to and fro": lambda: PreferredLeaderChanges(
+                context("elections"), cluster.brokers, to_and_fro=True
+            ),
             "elections for pipelined producers": lambda: PreferredLeaderChanges(
                 context("elections for pipelined producers", "pipelined"), cluster.brokers
             ),
@@ -432,6 +435,8 @@ class Run:
             "quotas": lambda: QuotaChanges(context("quotas")),
             "upgrade": lambda: RollingUpgrade(context("upgrade"), cluster),
             "offset lookups": lambda: OffsetLookups(context("offset lookups")),
+            "epoch lookups": lambda: EpochLookups(context("epoch lookups")),
+            "epoch lookups of trims": lambda: EpochLookups(context("epoch lookups of trims", "trimmed")),
             **self._settings_workloads(),
             "unregistrations": lambda: RegistrationChanges(context("unregistrations"), cluster.brokers),
             "voters": lambda: VoterChanges(context("voters"), cluster),

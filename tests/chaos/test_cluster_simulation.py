@@ -131,6 +131,7 @@ SEEDS = {
     "moving-racks": 3,
     "stamped-topics": 3,
     "kept-keys": 3,
+    "follower-sessions": 3,
 }
 """How many seeds of each scenario; more of those that are cheap."""
 CHUNKS = [(name, first) for name, count in SEEDS.items() for first in range(0, count, CHUNK)]

@@ -30,8 +30,11 @@ from .administrator import RepeatedChange
 from .clients import ClientContext, TopicClient
 
 _LIST_OFFSETS = 7
+_OFFSET_FOR_LEADER_EPOCH = 4
 _FETCH_VERSION = 12
 _SESSION_PROBABILITY = 0.2
+_ELSEWHERE_PROBABILITY = 0.1
+_FORMER_EPOCH_PROBABILITY = 0.05
 _TIMEOUT_S = 1.0
 _GREATEST_PROBABILITY = 0.1
 _AROUND_MS = 3
@@ -101,6 +104,33 @@ class OffsetLookups(RepeatedChange):
             detail = f"partition {view.partition}, epoch {view.leader_epoch}: {offset} after {known}; {ends}"
             raise InvariantBroken("the end that consumers are told does not go back", detail)
         ends[view.leader_epoch] = offset
+
+
+class EpochLookups(OffsetLookups):
+    """Asks leaders where leader epochs end, of any epoch, and sometimes in a former or a later one (KIP-320).
+
+    The answers are judged where they are sent (`invariants/answers/epoch_answers.py`).
+    """
+
+    name = "epoch lookups"
+
+    async def look_up(self, view: PartitionView) -> bool:
+        """See `OffsetLookups`."""
+        rng = self.context.rng
+        broker = rng.choice(view.replicas) if rng.random() < _ELSEWHERE_PROBABILITY else view.leader
+        asked = {
+            "partition": view.partition,
+            "current_leader_epoch": rng.choice((-1, *(view.leader_epoch,) * 3, view.leader_epoch + 1)),
+            "leader_epoch": rng.randint(0, view.leader_epoch + 1),
+        }
+        if rng.random() < _FORMER_EPOCH_PROBABILITY:
+            asked["current_leader_epoch"] = rng.randint(0, view.leader_epoch)
+        fields = {"replica_id": -1, "topics": [{"topic": self._client.topic, "partitions": [asked]}]}
+        connection = await asyncio.wait_for(self._client.cluster.connection(broker), _TIMEOUT_S)
+        answer = await connection.request(
+            ApiKey.OFFSET_FOR_LEADER_EPOCH, _OFFSET_FOR_LEADER_EPOCH, fields, timeout_s=_TIMEOUT_S
+        )
+        return bool(answer.topics[0].partitions[0].error_code)
 
 
 class TimeLookups(OffsetLookups):

@@ -29,16 +29,31 @@ class PreferredLeaderChanges(RepeatedChange):
 
     name = "elections"
 
-    def __init__(self, context: ClientContext, brokers: list[int]) -> None:
-        """All the `brokers` hold replicas of the topic."""
+    def __init__(self, context: ClientContext, brokers: list[int], *, to_and_fro: bool = False) -> None:
+        """All the `brokers` hold replicas of the topic.
+
+        `to_and_fro`: each leadership is given back at once, so that the leader epoch of a fetch that is on its way is
+        over while its leader leads again.
+        """
         super().__init__(context)
         self._brokers = brokers
+        self._to_and_fro = to_and_fro
         self._admin = RetryingAdmin(context, self.name)
 
     async def change(self) -> None:
-        """Reorder the replicas of a partition, then elect the preferred one."""
-        rng, topic = self.context.rng, self.context.topic
+        """Elect a replica of a partition, and perhaps another one just before."""
+        rng = self.context.rng
         partition, replicas = rng.randrange(2), rng.sample(self._brokers, len(self._brokers))
+        if self._to_and_fro:
+            await self._elect(partition, replicas)
+            replicas = [*replicas[1:], replicas[0]]
+            await self._elect(partition, replicas)
+            replicas = [replicas[-1], *replicas[:-1]]
+        await self._elect(partition, replicas)
+
+    async def _elect(self, partition: int, replicas: list[int]) -> None:
+        """Reorder the replicas of a partition, then elect the preferred one."""
+        topic = self.context.topic
         row = {"partition_index": partition, "replicas": replicas}
         moves = {"topics": [{"name": topic, "partitions": [row]}]}
         await self._admin.ask(

@@ -16,6 +16,7 @@ MODULES = {
         "steps/quorum_steps",
     ),
     "partitions": (
+        "answers/follower_fetches",
         "derived/counted_replicas",
         "derived/placed_replicas",
         "derived/reassignments",
@@ -59,7 +60,12 @@ MODULES = {
         "settings/told_producers",
         "settings/topic_settings_checker",
     ),
-    "clients": ("answers/fetch_answers", "answers/fetch_session_model", "client_invariants"),
+    "clients": (
+        "answers/epoch_answers",
+        "answers/fetch_answers",
+        "answers/fetch_session_model",
+        "client_invariants",
+    ),
 }
 OF_CLIENTS = {
     "an acked record is committed": "partition_invariants",

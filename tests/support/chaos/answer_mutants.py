@@ -14,17 +14,22 @@ from raftwerk.controller.metadata.metadata_records import PartitionChangeRecord
 from raftwerk.controller.partitions import reassignment
 from raftwerk.controller.partitions.partition_change import ReplicaSets
 from raftwerk.controller.topics import replica_placement
+from raftwerk.isr.fetching import offset_lookup
+from raftwerk.isr.fetching.leader_fetch_sessions import FetchSession
 from raftwerk.isr.partition import Partition
 from raftwerk.isr.purgatory.delayed_operations import DelayedOperations
 from raftwerk.isr.replica import Replica
+from raftwerk.isr.results import EpochEndResult
 from raftwerk.raft.driver.raft_driver import RaftDriver
 from raftwerk.raft.messages.messages import Vote
 from raftwerk.raft.roles.role import Role
+from raftwerk.wire.fetch import FetchRequest
 
 ORIGINAL_PLAN = reassignment.plan
 ORIGINAL_CHECK_LEADER_EPOCH = Partition.check_leader_epoch
 ORIGINAL_ON_HIGH_WATERMARK = DelayedOperations._on_high_watermark
 ORIGINAL_ON_VOTE = Role.on_vote
+ORIGINAL_UPDATE = FetchSession.update
 ORIGINAL_PLACE = replica_placement._Placer.__init__
 
 
@@ -62,7 +67,35 @@ def forget_racks(self: Any, line: Any, fenced: Any, replication_factor: int, rng
     ORIGINAL_PLACE(self, line, fenced, replication_factor, rng)
 
 
+def keep_what_was_told(self: FetchSession, request: FetchRequest) -> None:
+    """A follower in another leader epoch is told only what it has not been told in the former one."""
+    told = dict(self.partitions)
+    ORIGINAL_UPDATE(self, request)
+    for key, now in self.partitions.items():
+        if key in told and told[key] is not now:
+            told[key].request = now.request
+            self.partitions[key] = told[key]
+
+
+def tell_ends_of_any_replica(replica: Replica, current_leader_epoch: int, leader_epoch: int) -> EpochEndResult:
+    """Followers, too, tell where leader epochs end in their logs."""
+    replica.check_online()
+    replica.partition.check_leader_epoch(current_leader_epoch)
+    end = replica.end_offset_for_epoch(leader_epoch)
+    return EpochEndResult(0, end.epoch, end.end_offset)
+
+
 ANSWER_MUTANTS = (
+    Mutant(
+        "a fetch session keeps what it has told in a former leader epoch (KIP-227)",
+        replacing(FetchSession, "update", keep_what_was_told),
+        ("follower-sessions",),
+    ),
+    Mutant(
+        "followers answer where leader epochs end (KIP-320)",
+        replacing(offset_lookup, "offset_for_leader_epoch", tell_ends_of_any_replica),
+        ("follower-sessions",),
+    ),
     Mutant(
         "followers serve fetches of former leader epochs (KIP-392)",
         replacing(Partition, "check_leader_epoch", check_leaders_alone),

@@ -42,30 +42,7 @@ from ..invariant_broken import InvariantBroken
 from ..partition_invariants import PartitionChecker, PartitionKey
 from .answered_requests import AnsweredRequests
 from .fetch_session_model import FetchedKey, FetchSessionModel, FetchSessionModels, rows_in, wanted_in
-
-_ENOUGH_EVENTS = 20
-"""A node that has run so many events since there were records was not paused, and had the time to answer."""
-_LATE_S = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class _State:
-    """A replica after an event."""
-
-    epoch: int
-    start_offset: int
-    end_offset: int
-    high_watermark: int
-    stable_offset: int
-
-    def readable(self, request: FetchRequest) -> int:
-        return self.stable_offset if request.isolation_level == READ_COMMITTED else self.high_watermark
-
-
-def _state_of(replica: Replica) -> _State:
-    partition, log = replica.partition, replica.log
-    offsets = log.log_start_offset, log.log_end_offset, replica.high_watermark, replica.last_stable_offset
-    return _State(partition.leader_epoch, *offsets)
+from .replica_states import ENOUGH_EVENTS, LATE_S, Around, ReplicaStates, SeenReplica, find_replica
 
 
 @dataclass(slots=True, eq=False)
@@ -94,6 +71,7 @@ class FetchAnswers:
         self,
         partitions: PartitionChecker,
         nodes: Mapping[int, Node],
+        states: ReplicaStates,
         now_s: Callable[[], float],
         *,
         may_send_later: bool = False,
@@ -101,16 +79,11 @@ class FetchAnswers:
         """`may_send_later`: answers are sent from files, in events after those in which they were made."""
         self._partitions = partitions
         self._nodes = nodes
+        self._states = states
         self._now_s = now_s
         self._may_send_later = may_send_later
         self._sessions = FetchSessionModels()
         self._replays: dict[PartitionKey, LogReplay] = {}
-        self._states: dict[int, dict[Replica, _State]] = {}
-        self._before: dict[int, tuple[float, dict[Replica, _State]]] = {}
-        """By node, the last time of its events, and the states of replicas before what happened to them at that time.
-
-        Answers are sent at the time at which they are made, in another event."""
-        self._events: dict[int, int] = {}
         self._waiting: dict[int, dict[_Asked, None]] = {}
         self._answered: list[tuple[_Asked, bytes]] = []
 
@@ -146,8 +119,6 @@ class FetchAnswers:
         """The process has ended, perhaps in the midst of an event."""
         self._answered.clear()
         self._sessions.forget(node_id)
-        self._states.pop(node_id, None)
-        self._before.pop(node_id, None)
         self._waiting.pop(node_id, None)
 
     # ---------------------------------------------------------------- after every event
@@ -159,15 +130,6 @@ class FetchAnswers:
         if manager is None:
             self._answered.clear()
             return
-        states = self._states.setdefault(node_id, {})
-        self._events[node_id] = self._events.get(node_id, 0) + 1
-        before = self._before.get(node_id)
-        if before is None or before[0] != self._now_s():
-            before = self._before[node_id] = self._now_s(), {}
-        for replica in changed:
-            if replica in states:
-                before[1].setdefault(replica, states[replica])
-            states[replica] = _state_of(replica)
         answered, self._answered = self._answered, []
         for asked, frame in answered:
             _, body_at = parse_response_header(ApiKey.FETCH, asked.version, frame)
@@ -179,14 +141,14 @@ class FetchAnswers:
     def _look_for_records(self, manager: ReplicaManager, asked: _Asked) -> None:
         found = None
         for key, wanted in asked.wanted.items():
-            replica = _find(manager, key)
-            state = None if replica is None else self._states[asked.node_id].get(replica)
-            if state is not None and wanted.fetch_offset < state.readable(asked.request):
+            replica = find_replica(manager, key)
+            state = None if replica is None else self._states.now(asked.node_id, replica)
+            if state is not None and wanted.fetch_offset < _readable(state, asked.request):
                 found = key
                 break
         if found is not None:
             asked.had_records = not asked.is_looked_at
-            asked.records_since = self._now_s(), self._events[asked.node_id], found
+            asked.records_since = self._now_s(), self._states.events_of(asked.node_id), found
         asked.is_looked_at = True
 
     # ---------------------------------------------------------------- judgement
@@ -199,7 +161,7 @@ class FetchAnswers:
         wanted = asked.wanted if session is None else session.wanted
         size_bytes = sum(len(row.records_in_memory()) for row in rows.values())
         for key, row in rows.items():
-            replica = _find(manager, key)
+            replica = find_replica(manager, key)
             if key in wanted and replica is not None and not self._is_blind(asked.node_id, replica):
                 self._judge_row(asked, wanted[key], row, replica)
                 if not size_bytes:
@@ -215,14 +177,9 @@ class FetchAnswers:
         topic = replica.topic_partition.topic
         return self._partitions.transactions.is_blind or topic in self._partitions.may_lose or replica.offline
 
-    def _states_of(self, node_id: int, replica: Replica) -> tuple[_State, _State] | None:
-        """The states of a replica before and after what happened at this time; None if it is new."""
-        now = self._states[node_id].get(replica)
-        return None if now is None else (self._before[node_id][1].get(replica, now), now)
-
     def _judge_row(self, asked: _Asked, wanted: FetchPartition, row: FetchPartitionResponse, replica: Replica) -> None:
         where = f"{replica.topic_partition.topic}-{row.partition} on {asked.node_id}, {wanted}"
-        states = self._states_of(asked.node_id, replica)
+        states = self._states.around(asked.node_id, replica)
         if states is not None and asked.is_alone:
             _check_place(wanted, row, states, where)
         if row.error_code:
@@ -305,8 +262,8 @@ class FetchAnswers:
         self, manager: ReplicaManager, asked: _Asked, session: FetchSessionModel, key: FetchedKey, size_bytes: int
     ) -> None:
         """A partition of the session is not in the answer: there is nothing to tell of it."""
-        replica, wanted = _find(manager, key), session.wanted[key]
-        states = None if replica is None or replica.offline else self._states_of(asked.node_id, replica)
+        replica, wanted = find_replica(manager, key), session.wanted[key]
+        states = None if replica is None or replica.offline else self._states.around(asked.node_id, replica)
         if replica is None or states is None or self._is_blind(asked.node_id, replica):
             return
         before, now = states
@@ -321,7 +278,7 @@ class FetchAnswers:
         if not is_known:
             detail = f"{where}: {told} was told, it is {now}, {wanted}"
             raise InvariantBroken("an incremental fetch session withholds nothing", detail)
-        readable = min(before.readable(asked.request), now.readable(asked.request))
+        readable = min(_readable(before, asked.request), _readable(now, asked.request))
         committed = self._partitions.committed.get((replica.topic_id, key[1]))
         batch = None if committed is None else committed.batches.get(wanted.fetch_offset)
         if batch is None or wanted.fetch_offset >= readable or not asked.request.max_wait_ms:
@@ -335,24 +292,18 @@ class FetchAnswers:
         since = asked.records_since
         if since is None or asked.had_records or not asked.is_alone or asked.request.min_bytes > 1:
             return
-        waited_s, events = self._now_s() - since[0], self._events[asked.node_id] - since[1]
+        waited_s, events = self._now_s() - since[0], self._states.events_of(asked.node_id) - since[1]
         is_over = self._now_s() - asked.at_s >= asked.request.max_wait_ms / 1000 - 0.01
-        if is_over and waited_s > _LATE_S and events >= _ENOUGH_EVENTS and not response.throttle_ms:
+        if is_over and waited_s > LATE_S and events >= ENOUGH_EVENTS and not response.throttle_ms:
             detail = f"{asked.request} at {asked.node_id}: records of {since[2]} since {waited_s:.3f} s"
             raise InvariantBroken("a waiting fetch is answered when there are records", detail)
 
 
-def _find(manager: ReplicaManager, key: FetchedKey) -> Replica | None:
-    topic, partition = key
-    for one, replica in manager.partitions.items():
-        if one.partition == partition and topic in (one.topic, replica.topic_id):
-            return replica
-    return None
+def _readable(state: SeenReplica, request: FetchRequest) -> int:
+    return state.stable_offset if request.isolation_level == READ_COMMITTED else state.high_watermark
 
 
-def _check_place(
-    wanted: FetchPartition, row: FetchPartitionResponse, states: tuple[_State, _State], where: str
-) -> None:
+def _check_place(wanted: FetchPartition, row: FetchPartitionResponse, states: Around, where: str) -> None:
     """Judge the epoch and the offset that were asked for by the states of the replica around the event."""
     before, now = states
     least, most = min(before.start_offset, now.start_offset), max(before.end_offset, now.end_offset)

@@ -1,4 +1,4 @@
-"""The incremental fetch sessions of clients (KIP-227), as the bytes of their connections say.
+"""The incremental fetch sessions of clients and followers (KIP-227), as the bytes of their connections say.
 
 A session holds what its requests have listed, less what they have forgotten, and what its answers have told of each
 partition. "A fetch session goes on by its epochs": each epoch is answered once, and in order.
@@ -48,13 +48,18 @@ class FetchSessionModel:
                 merged.pop((topic.name or topic.topic_id, partition), None)
         return merged
 
+    def told_after(self, request: FetchRequest) -> dict[FetchedKey, tuple[int, int]]:
+        """What this request leaves of what was told: what is still wanted, in the same leader epoch."""
+        wanted, before = self.wanted_after(request), self.wanted
+        return {
+            key: told
+            for key, told in self.told.items()
+            if key in wanted and wanted[key].current_leader_epoch == before[key].current_leader_epoch
+        }
+
     def update(self, request: FetchRequest) -> None:
         """The request was taken."""
-        before, self.wanted = self.wanted, self.wanted_after(request)
-        for key in list(self.told):
-            now = self.wanted.get(key)
-            if now is None or now.current_leader_epoch != before[key].current_leader_epoch:
-                del self.told[key]
+        self.told, self.wanted = self.told_after(request), self.wanted_after(request)
 
     def note(self, response: FetchResponse) -> None:
         """The response was sent."""

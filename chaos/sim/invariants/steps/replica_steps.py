@@ -175,6 +175,14 @@ class ReplicaStepChecker:
                     self._observe(node_id, seen)
         return [seen.replica for seen in changed]
 
+    def log_of(self, node_id: int, replica: Replica) -> ReplicaLog | None:
+        """The log of a broker's replica as it was last observed; None if its batches are not told apart, or damaged."""
+        partition = self._partitions.get((replica.topic_id, replica.topic_partition.partition))
+        if partition is None or not partition.has_digests or self._has_bit_rot(node_id):
+            return None
+        state = partition.specification.states.get(node_id)
+        return None if state is None else state.log
+
     def _update_replicas(self, node_id: int, node: _Node, replicas: Sequence[Replica]) -> None:
         known = {seen.replica: seen for seen in node.seen}
         node.seen = [known.get(replica) or self._new(node_id, replica) for replica in replicas]
