@@ -7,11 +7,15 @@ and new ones are placed though brokers are fenced.
 
 from __future__ import annotations
 
+from ...controller.configs.broker_configs import LEADER_SELECTOR, RACK_AWARE_SELECTOR
 from .faults.fault import FaultKind
 from .scenario import Scenario
 from .workloads.transactions.transactional_writers import SETTINGS as TRANSACTION_SETTINGS
 
-_SLOTS = {"max.incremental.fetch.session.cache.slots": ("1", "4", "1000")}
+_DRAWN = {
+    "max.incremental.fetch.session.cache.slots": ("1", "4", "1000"),
+    "replica.selector.class": (LEADER_SELECTOR, RACK_AWARE_SELECTOR, RACK_AWARE_SELECTOR),
+}
 
 RACK_SCENARIOS = (
     Scenario(
@@ -27,7 +31,7 @@ RACK_SCENARIOS = (
         workloads=("transactions", "elections", "nearby consumers"),
         racks=("abc", "aab"),
         properties=TRANSACTION_SETTINGS,
-        drawn_properties={**_SLOTS, "fetch.sendfile.min.bytes": ("-1", "1")},
+        drawn_properties={**_DRAWN, "fetch.sendfile.min.bytes": ("-1", "1")},
     ),
     Scenario(
         "moving-racks",
@@ -41,6 +45,6 @@ RACK_SCENARIOS = (
         workloads=("moves", "wide churn", "nearby consumers"),
         racks=("abcde", "aabbc", "aaabb", "aabcd", "aaaab"),
         properties={"broker.session.timeout.ms": "1000", "broker.heartbeat.interval.ms": "150"},
-        drawn_properties=_SLOTS,
+        drawn_properties=_DRAWN,
     ),
 )

@@ -151,6 +151,8 @@ CHECKED_IN_EVERY_RUN: Mapping[str, tuple[str, ...]] = {
         "an incremental fetch session withholds nothing",
         "a fetch session goes on by its epochs",
         "no read replica is preferred without a selector",
+        "a consumer is told to read from a replica in its rack",
+        "a consumer reads from its rack if it can",
         "an epoch is asked of its leader",
         "an epoch is refused for a reason",
         "a leader epoch ends where the log says",

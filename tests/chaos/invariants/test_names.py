@@ -63,6 +63,7 @@ MODULES = {
     "clients": (
         "answers/epoch_answers",
         "answers/fetch_answers",
+        "answers/read_replicas",
         "answers/fetch_session_model",
         "client_invariants",
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -14,8 +15,9 @@ from raftwerk.controller.metadata.metadata_records import PartitionChangeRecord
 from raftwerk.controller.partitions import reassignment
 from raftwerk.controller.partitions.partition_change import ReplicaSets
 from raftwerk.controller.topics import replica_placement
-from raftwerk.isr.fetching import offset_lookup
+from raftwerk.isr.fetching import offset_lookup, partition_reader
 from raftwerk.isr.fetching.leader_fetch_sessions import FetchSession
+from raftwerk.isr.leader.leader_state import LeaderState
 from raftwerk.isr.partition import Partition
 from raftwerk.isr.purgatory.delayed_operations import DelayedOperations
 from raftwerk.isr.replica import Replica
@@ -30,6 +32,7 @@ ORIGINAL_CHECK_LEADER_EPOCH = Partition.check_leader_epoch
 ORIGINAL_ON_HIGH_WATERMARK = DelayedOperations._on_high_watermark
 ORIGINAL_ON_VOTE = Role.on_vote
 ORIGINAL_UPDATE = FetchSession.update
+ORIGINAL_PREFERRED = partition_reader.preferred_read_replica
 ORIGINAL_PLACE = replica_placement._Placer.__init__
 
 
@@ -85,7 +88,32 @@ def tell_ends_of_any_replica(replica: Replica, current_leader_epoch: int, leader
     return EpochEndResult(0, end.epoch, end.end_offset)
 
 
+def name_whoever_is_in_the_rack(
+    select: Any, leader: LeaderState, brokers: Mapping[int, Any], client_rack: str, fetch_offset: int
+) -> int:
+    """Consumers are sent to replicas that are not in sync, too."""
+    near = (one for one in leader.followers if one in brokers and brokers[one].rack == client_rack)
+    return next(near, -1) if brokers[leader.config.local_id].rack != client_rack else -1
+
+
+def keep_those_at_the_end(
+    select: Any, leader: LeaderState, brokers: Mapping[int, Any], client_rack: str, fetch_offset: int
+) -> int:
+    """A consumer that has read all that its replica has stays at the leader."""
+    return ORIGINAL_PREFERRED(select, leader, brokers, client_rack, fetch_offset + 1)
+
+
 ANSWER_MUTANTS = (
+    Mutant(
+        "consumers are told to read from a replica that is not in sync (KIP-392)",
+        replacing(partition_reader, "preferred_read_replica", name_whoever_is_in_the_rack),
+        ("near-replicas",),
+    ),
+    Mutant(
+        "consumers at the end of a replica stay at the leader (KIP-392)",
+        replacing(partition_reader, "preferred_read_replica", keep_those_at_the_end),
+        ("near-replicas",),
+    ),
     Mutant(
         "a fetch session keeps what it has told in a former leader epoch (KIP-227)",
         replacing(FetchSession, "update", keep_what_was_told),

@@ -12,7 +12,7 @@ leaders and followers (KIP-392) are judged alike, in every run:
 - "a fetch that may wait comes back with records", if there are some, and "a waiting fetch is answered when there are
   records": at once, and not at the end of its wait;
 - "an incremental fetch session withholds nothing" that is new;
-- "no read replica is preferred without a selector".
+- "no read replica is preferred without a selector"; with one, `read_replicas.py` judges which.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from ..invariant_broken import InvariantBroken
 from ..partition_invariants import PartitionChecker, PartitionKey
 from .answered_requests import AnsweredRequests
 from .fetch_session_model import FetchedKey, FetchSessionModel, FetchSessionModels, rows_in, wanted_in
+from .read_replicas import FIRST_VERSION, check_not_preferred, check_preferred
 from .replica_states import ENOUGH_EVENTS, LATE_S, Around, ReplicaStates, SeenReplica, find_replica
 
 
@@ -184,11 +185,20 @@ class FetchAnswers:
             _check_place(wanted, row, states, where)
         if row.error_code:
             return
-        if row.preferred_read_replica >= 0:
-            raise InvariantBroken("no read replica is preferred without a selector", f"{where}: {row}")
+        self._check_preferred(asked, wanted, row, replica, where)
         self._check_offsets(row, replica, where)
         if not replica.log.config.is_compacted and row.diverging_epoch is None:
             self._check_records(asked, wanted, row, replica, where)
+
+    def _check_preferred(
+        self, asked: _Asked, wanted: FetchPartition, row: FetchPartitionResponse, replica: Replica, where: str
+    ) -> None:
+        node, rack = self._nodes[asked.node_id], asked.request.rack_id or ""
+        states = self._states.around(asked.node_id, replica)
+        if row.preferred_read_replica >= 0:
+            check_preferred(node, row, replica, rack, where)
+        elif states is not None and asked.is_alone and asked.version >= FIRST_VERSION:
+            check_not_preferred(node, wanted, replica, rack, states, int(self._now_s() * 1000), where)
 
     def _check_offsets(self, row: FetchPartitionResponse, replica: Replica, where: str) -> None:
         key = replica.topic_id, replica.topic_partition.partition
@@ -324,10 +334,12 @@ def _check_place(wanted: FetchPartition, row: FetchPartitionResponse, states: Ar
 def _check_is_not_empty(
     asked: _Asked, wanted: FetchPartition, row: FetchPartitionResponse, rows: dict[FetchedKey, FetchPartitionResponse]
 ) -> None:
-    """The answer has no records. A replica that is in error is told at once."""
+    """The answer has no records. A replica that is in error, or is not to be read from, is told at once."""
     is_committed = asked.request.isolation_level == READ_COMMITTED
     readable = row.last_stable_offset if is_committed else row.high_watermark
-    has_error = any(one.error_code or one.diverging_epoch is not None for one in rows.values())
-    if asked.request.max_wait_ms and not has_error and wanted.fetch_offset < readable and wanted.max_bytes:
+    is_news = any(
+        one.error_code or one.diverging_epoch is not None or one.preferred_read_replica >= 0 for one in rows.values()
+    )
+    if asked.request.max_wait_ms and not is_news and wanted.fetch_offset < readable and wanted.max_bytes:
         detail = f"{asked.request} at {asked.node_id}: partition {row.partition}, {wanted.fetch_offset} of {readable}"
         raise InvariantBroken("a fetch that may wait comes back with records", detail)

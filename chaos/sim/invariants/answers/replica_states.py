@@ -28,6 +28,8 @@ class SeenReplica:
     end_offset: int
     high_watermark: int
     stable_offset: int
+    isr: tuple[int, ...]
+    """That it has as the leader; empty for a follower."""
 
 
 Around = tuple[SeenReplica, SeenReplica]
@@ -37,7 +39,8 @@ Around = tuple[SeenReplica, SeenReplica]
 def _seen(replica: Replica) -> SeenReplica:
     partition, log = replica.partition, replica.log
     offsets = log.log_start_offset, log.log_end_offset, replica.high_watermark, replica.last_stable_offset
-    return SeenReplica(partition.leader_epoch, partition.leader_id, *offsets)
+    isr = () if partition.leader is None else tuple(partition.leader.isr_state.isr)
+    return SeenReplica(partition.leader_epoch, partition.leader_id, *offsets, isr)
 
 
 class ReplicaStates:

@@ -1,8 +1,9 @@
 """Consumers in the simulator that read from replicas in their own rack, as KIP-392 has it, at either isolation level.
 
 A partition is read from a replica in the rack of the consumer; from its leader where there is none, and for a while
-after that replica was out of range, refused or gone. Brokers have no replica selector, so the consumers choose by the
-racks that the metadata tells. All that is committed is read once and in order, and at read_committed nothing of an
+after that replica was out of range, refused or gone. Some consumers choose by the racks that the metadata tells, others
+ask the leader, which names a replica if its brokers have a selector, and ask it again from time to time. All that is
+committed is read once and in order, and at read_committed nothing of an
 aborted transaction.
 """
 
@@ -28,7 +29,10 @@ _PAUSE_S = 0.05
 _AT_LEADER_S = 0.5
 """For so long a partition is read from its leader when the near replica was of no use."""
 _REFRESH_S = 1.0
+_PREFERRED_S = 2.0
+"""For so long a replica that the leader has named is read from, before the leader is asked again."""
 _FORMER_EPOCH_PROBABILITY = 0.05
+_ASKING_PROBABILITY = 0.7
 
 
 class NearbyConsumers:
@@ -77,6 +81,9 @@ class _NearbyConsumer:
         self._shown: dict[Read, list[int]] = {}
         """The offsets of the records that are not left out."""
         self._at_leader_until: dict[Read, float] = {}
+        self._asks_leaders = context.rng.random() < _ASKING_PROBABILITY
+        self._preferred: dict[Read, tuple[int, float]] = {}
+        """The replica that the leader has named, and until when it is read from."""
         self._fetcher = NearFetcher(self._cluster, context.rng, rack, self._ids)
 
     async def run(self) -> None:
@@ -110,8 +117,12 @@ class _NearbyConsumer:
                     self._views[Read(topic.name, one.partition)] = one
 
     def _broker_for(self, key: Read, view: PartitionView) -> int:
-        if self._at_leader_until.get(key, 0.0) > asyncio.get_running_loop().time():
+        now_s = asyncio.get_running_loop().time()
+        if self._at_leader_until.get(key, 0.0) > now_s:
             return view.leader
+        if self._asks_leaders:
+            preferred, until_s = self._preferred.get(key, (view.leader, now_s))
+            return preferred if now_s < until_s else view.leader
         return next((one for one in view.replicas if self._told_racks.get(one) == self._rack), view.leader)
 
     # -- reading
@@ -134,6 +145,8 @@ class _NearbyConsumer:
                 await self._ask_with_former_epoch(broker, wanted, rows)
             except NO_ANSWER:
                 refused = list(views)
+                for key in refused:
+                    self._preferred.pop(key, None)
             if refused:
                 until = asyncio.get_running_loop().time() + _AT_LEADER_S
                 self._at_leader_until |= dict.fromkeys(refused, until)
@@ -158,7 +171,12 @@ class _NearbyConsumer:
             if not is_retriable(code) and not (code == ErrorCode.OFFSET_OUT_OF_RANGE and broker != view.leader):
                 detail = f"{key} at {wanted.fetch_offset}, from {broker} of {view}: {ErrorCode(code).name}"
                 raise InvariantBroken("a consumer's position stays valid", detail)
+            self._preferred.pop(key, None)
             return False
+        if row.preferred_read_replica >= 0:
+            self._at_leader_until.pop(key, None)
+            self._preferred[key] = row.preferred_read_replica, asyncio.get_running_loop().time() + _PREFERRED_S
+            return True
         is_committed = self._fetcher.isolation_level == READ_COMMITTED
         aborted = AbortedTransactions(row.aborted_transactions or ())
         records = memoryview(bytes(row.records_in_memory()))
