@@ -1,7 +1,7 @@
 """Scenarios for what leaders tell their followers in incremental fetch sessions (KIP-227).
 
 "follower-sessions": a leadership is given away and back while answers to followers that do not take part in it are on
-their way over slow links. So a session goes on in another leader epoch, of which the leader has told nothing yet. Logs
+their way over links that are late. So a session goes on in another leader epoch, of which the leader has told nothing yet. Logs
 begin later and end elsewhere meanwhile, and where slots are few, sessions of followers take those of others.
 """
 
@@ -16,15 +16,15 @@ REPLICATION_SCENARIOS = (
         "follower-sessions",
         "leaders change to and fro while answers to other followers are on their way, and logs lose their beginnings",
         kinds=(
-            *(FaultKind.SLOW_LINK,) * 8,
-            *(FaultKind.STALLED_METADATA,) * 2,
-            *(FaultKind.RESET, FaultKind.CUT, FaultKind.PAUSE, FaultKind.KILL),
+            *(FaultKind.LATE_LINK,) * 8,
+            *(FaultKind.SLOW_LINK,) * 3,
+            *(FaultKind.STALLED_METADATA, FaultKind.RESET, FaultKind.CUT, FaultKind.KILL),
         ),
-        targets=("leader", "leader", "n1", "n2", "n3", "n4"),
+        targets=("leader", "leader", "leader", "n1", "n2", "n3", "n4"),
         nodes=4,
         faults_s=4.0,
         mean_gap_s=0.15,
-        mean_duration_s=0.6,
+        mean_duration_s=1.0,
         workloads=("elections to and fro", "trims", "epoch lookups", "epoch lookups of trims"),
         properties=TRIM_SETTINGS,
         drawn_properties={"max.incremental.fetch.session.cache.slots": ("2", "3", "1000", "1000")},
