@@ -1,8 +1,8 @@
 """Scenarios for what leaders tell their followers in incremental fetch sessions (KIP-227).
 
-"follower-sessions": a leadership is given away and back while answers to followers that do not take part in it are on
-their way over links that are late. So a session goes on in another leader epoch, of which the leader has told nothing yet. Logs
-begin later and end elsewhere meanwhile, and where slots are few, sessions of followers take those of others.
+"follower-sessions": a leadership is given away and back while answers to followers that do not take part in it are
+late. So a session goes on in another leader epoch, of which the leader has told nothing yet. Logs begin later and end
+elsewhere meanwhile, clients ask where leader epochs end, and where slots are few, sessions take those of others.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .workloads.deletion.deleted_records import SETTINGS as TRIM_SETTINGS
 REPLICATION_SCENARIOS = (
     Scenario(
         "follower-sessions",
-        "leaders change to and fro while answers to other followers are on their way, and logs lose their beginnings",
+        "leaders change to and fro while answers to followers are late, and clients ask where leader epochs end",
         kinds=(
             *(FaultKind.LATE_LINK,) * 8,
             *(FaultKind.SLOW_LINK,) * 3,
