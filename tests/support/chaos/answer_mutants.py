@@ -16,7 +16,8 @@ from raftwerk.controller.partitions import reassignment
 from raftwerk.controller.partitions.partition_change import ReplicaSets
 from raftwerk.controller.topics import replica_placement
 from raftwerk.isr.fetching import offset_lookup, partition_reader
-from raftwerk.isr.fetching.leader_fetch_sessions import FetchSession
+from raftwerk.isr.fetching.dirty_partitions import DirtyPartitionTracker
+from raftwerk.isr.fetching.leader_fetch_sessions import CachedPartition
 from raftwerk.isr.leader.leader_state import LeaderState
 from raftwerk.isr.partition import Partition
 from raftwerk.isr.purgatory.delayed_operations import DelayedOperations
@@ -25,13 +26,12 @@ from raftwerk.isr.results import EpochEndResult
 from raftwerk.raft.driver.raft_driver import RaftDriver
 from raftwerk.raft.messages.messages import Vote
 from raftwerk.raft.roles.role import Role
-from raftwerk.wire.fetch import FetchRequest
+from raftwerk.wire.fetch import FetchPartitionResponse
 
 ORIGINAL_PLAN = reassignment.plan
 ORIGINAL_CHECK_LEADER_EPOCH = Partition.check_leader_epoch
 ORIGINAL_ON_HIGH_WATERMARK = DelayedOperations._on_high_watermark
 ORIGINAL_ON_VOTE = Role.on_vote
-ORIGINAL_UPDATE = FetchSession.update
 ORIGINAL_PREFERRED = partition_reader.preferred_read_replica
 ORIGINAL_PLACE = replica_placement._Placer.__init__
 
@@ -70,14 +70,11 @@ def forget_racks(self: Any, line: Any, fenced: Any, replication_factor: int, rng
     ORIGINAL_PLACE(self, line, fenced, replication_factor, rng)
 
 
-def keep_what_was_told(self: FetchSession, request: FetchRequest) -> None:
-    """A follower in another leader epoch is told only what it has not been told in the former one."""
-    told = dict(self.partitions)
-    ORIGINAL_UPDATE(self, request)
-    for key, now in self.partitions.items():
-        if key in told and told[key] is not now:
-            told[key].request = now.request
-            self.partitions[key] = told[key]
+def take_a_divergence_for_told(self: CachedPartition, answer: FetchPartitionResponse) -> bool:
+    """A follower that was told to cut its log counts as told of the high watermark, too."""
+    is_news = self.is_news(answer)
+    self.log_start_offset, self.high_watermark = answer.log_start_offset, answer.high_watermark
+    return is_news
 
 
 def tell_ends_of_any_replica(replica: Replica, current_leader_epoch: int, leader_epoch: int) -> EpochEndResult:
@@ -115,9 +112,14 @@ ANSWER_MUTANTS = (
         ("near-replicas",),
     ),
     Mutant(
-        "a fetch session keeps what it has told in a former leader epoch (KIP-227)",
-        replacing(FetchSession, "update", keep_what_was_told),
-        ("follower-sessions",),
+        "a follower that cuts its log is not told the high watermark again (KIP-227)",
+        replacing(CachedPartition, "has_news", take_a_divergence_for_told),
+        ("elections",),
+    ),
+    Mutant(
+        "a fetch session does not notice that the high watermark has moved (KIP-227)",
+        replacing(DirtyPartitionTracker, "on_changed", lambda self, replica: None),
+        ("elections",),
     ),
     Mutant(
         "followers answer where leader epochs end (KIP-320)",
