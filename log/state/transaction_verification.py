@@ -6,8 +6,8 @@ A guard stands for the state of the producer when the question was asked: it end
 marker of the producer, and an answer that comes later lets nothing in. All batches of a producer that wait for an
 answer share one guard.
 Source: VerificationGuard and VerificationStateEntry of Apache Kafka. Its guards end with every marker, also with that
-of a former transaction, and a client has to abort that did nothing wrong. So has one that meets a late batch, of its own
-or of a producer that it has fenced: Kafka expects that one first.
+of a former transaction, and a client has to abort that did nothing wrong. So has one that meets a late batch, of its
+own or of a producer that it has fenced: Kafka expects that one first.
 """
 
 from __future__ import annotations
