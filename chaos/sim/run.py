@@ -399,15 +399,7 @@ class Run:
             ),
             "trims": lambda: DeletedRecordsLoad(context("trims", "trimmed", History())),
             "retained": lambda: RetainedTopicLoad(context("retained", "retained", History())),
-            "pipelined producers": lambda: PipelinedProducersLoad(context("pipelined", "pipelined", History())),
-            "passing producers": lambda: PassingProducersLoad(context("passing", "passing", History())),
-            "wrapping producers": lambda: PassingProducersLoad(
-                context("wrapping", "wrapping", History()), WrappingProducer
-            ),
-            "elections for wrapping producers": lambda: PreferredLeaderChanges(
-                context("elections for wrapping producers", "wrapping"), cluster.brokers
-            ),
-            "silent producers": lambda: SilentProducersLoad(context("silent", "silent", History())),
+            **self._producer_workloads(),
             "plain": lambda: AcksOneLoad(context("plain", "plain", History())),
             "unclean": lambda: UncleanTopicLoad(context("unclean", "unclean", History())),
             "churn": lambda: TopicChanges(context("churn", "churn"), lambda: cluster.topic_views("churn")),
@@ -424,9 +416,6 @@ class Run:
                 context("churn", "churn"), lambda: cluster.topic_views("churn"), assigned_to=cluster.brokers
             ),
             "elections": lambda: PreferredLeaderChanges(context("elections"), cluster.brokers),
-            "elections for pipelined producers": lambda: PreferredLeaderChanges(
-                context("elections for pipelined producers", "pipelined"), cluster.brokers
-            ),
             "elections for keys": lambda: PreferredLeaderChanges(
                 context("elections for keys", "keys"), cluster.brokers
             ),
@@ -457,6 +446,24 @@ class Run:
             ),
             "throttled moves": lambda: ThrottledReassignments(
                 context("throttled moves"), cluster.brokers, cluster.why_reassigning
+            ),
+        }
+
+    def _producer_workloads(self) -> dict[str, Callable[[], Workload]]:
+        """How those of idempotent producers are made, by name."""
+        context, cluster = self._context, self.cluster
+        return {
+            "pipelined producers": lambda: PipelinedProducersLoad(context("pipelined", "pipelined", History())),
+            "passing producers": lambda: PassingProducersLoad(context("passing", "passing", History())),
+            "wrapping producers": lambda: PassingProducersLoad(
+                context("wrapping", "wrapping", History()), WrappingProducer
+            ),
+            "elections for wrapping producers": lambda: PreferredLeaderChanges(
+                context("elections for wrapping producers", "wrapping"), cluster.brokers
+            ),
+            "silent producers": lambda: SilentProducersLoad(context("silent", "silent", History())),
+            "elections for pipelined producers": lambda: PreferredLeaderChanges(
+                context("elections for pipelined producers", "pipelined"), cluster.brokers
             ),
         }
 

@@ -41,12 +41,12 @@ _IDS = 2
 _PARTITIONS = 3
 _TIMEOUT_MS = 600_000
 _ABORT_PROBABILITY = 0.25
-_OFFSETS_PROBABILITY = 0.5
+_OFFSETS_PROBABILITY = 0.7
 _PAUSE_S = 0.02
 _ALONE_S = 0.25
-_LATE_S = (0.0, 0.0, 0.0, 0.001, 0.002, 0.005, 0.02, 0.1, 0.3)
+_LATE_S = (0.0, 0.0, 0.0, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.1)
 """When a request of the former producer is sent, after its successor was answered."""
-_LATE_REQUESTS = 6
+_LATE_REQUESTS = 16
 _LATE_RECORDS = 5
 """More than a batch of the former producer had, so that it is not taken for one of them."""
 _OFFSETS_OF_FORMER = 1_000_000
@@ -223,8 +223,8 @@ class LateRequests:
         """Send one request a moment after the successor was answered: it must be refused."""
         rng = self._context.rng
         asks: list[Callable[[], Awaitable[tuple[str, list[int]]]]] = [
-            *(self._produce,) * 4,
-            *(self._commit_offset,) * 2,
+            *(self._produce,) * 5,
+            *(self._commit_offset,) * 4,
             self._add_partitions,
             self._end,
             self._ask_for_epoch,
