@@ -117,11 +117,16 @@ class _ContestedId:
         """The next producer, once it is answered. Requests of the former one are on their way then."""
         self._count += 1
         following = _Holder(self._load, self, f"{self.name}/{self._count}")
+        late = None
+        if former is not None:
+            late = LateRequests(self._load, former.producer, self.name, self.group, f"{former.name}/late")
+            await late.connect()
+        await following.producer.connect(self._load.context.topic, self.group)
         if former is not None:
             former.has_successor = True
         await following.begin()
-        if former is not None:
-            late = LateRequests(self._load, former.producer, self.name, self.group, f"{former.name}/late")
+        if late is not None:
+            late.begin()
             spawn = asyncio.get_running_loop().create_task
             self._late.extend(spawn(late.send_one(), name=late.name) for _ in range(_LATE_REQUESTS))
         return following
@@ -214,10 +219,27 @@ class LateRequests:
         self._former = former
         self._transactional_id = transactional_id
         self._group = group
-        self._producer = former.producer
+        self._producer = (-1, -1)
         self._client = TopicClient(load.context, name)
+        self._client.topic = load.context.topic
         self._client.cluster.timeout_s = _PATIENCE_S
+        self._coordinators: dict[str, tuple[str, int]] = {}
         self._count = 0
+
+    async def connect(self) -> None:
+        """Find everybody whom the requests go to, so that these are not later than those of the successor."""
+        await self._client.until_known()
+        try:
+            for leader in dict.fromkeys(each.leader for each in self._client.partitions):
+                await self._client.cluster.connection(leader)
+            await self._coordinator(GROUP_KEY, self._group)
+            await self._coordinator(TRANSACTION_KEY, self._transactional_id)
+        except (ClientError, *NO_ANSWER):
+            return
+
+    def begin(self) -> None:
+        """The successor was answered: go by the last epoch that the former producer had."""
+        self._producer = self._former.producer
 
     async def send_one(self) -> None:
         """Send one request a moment after the successor was answered: it must be refused."""
@@ -306,5 +328,12 @@ class LateRequests:
         return await self._ask(TRANSACTION_KEY, self._transactional_id, api, version, fields)
 
     async def _ask(self, key_type: int, key: str, api: ApiKey, version: int, fields: dict[str, Any]) -> Any:
-        row = await find_coordinator(self._client.cluster, key, key_type=key_type)
-        return await self._client.cluster.request_at((row.host, row.port), api, version, fields)
+        address = await self._coordinator(key_type, key)
+        return await self._client.cluster.request_at(address, api, version, fields)
+
+    async def _coordinator(self, key_type: int, key: str) -> tuple[str, int]:
+        found = self._coordinators.get(f"{key_type}/{key}")
+        if found is None:
+            row = await find_coordinator(self._client.cluster, key, key_type=key_type)
+            found = self._coordinators[f"{key_type}/{key}"] = row.host, row.port
+        return found

@@ -175,6 +175,17 @@ class TransactionalProducer:
         await self._learn_version()
         await self.next_producer()
 
+    async def connect(self, topic: str, group: str) -> None:
+        """Learn the leaders of a topic and the coordinator of a group, and connect to them, if they answer now."""
+        client = self._topic(topic)
+        await client.until_known()
+        try:
+            for leader in dict.fromkeys(each.leader for each in client.partitions):
+                await client.cluster.connection(leader)
+            self._coordinators[GROUP_KEY, group] = await self.find_coordinator((GROUP_KEY, group))
+        except (ClientError, *NO_ANSWER):
+            return
+
     async def next_producer(self) -> None:
         """Ask for the next epoch, as who has the present one (KIP-360)."""
         producer_id, epoch = self.producer
