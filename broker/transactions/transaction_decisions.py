@@ -92,7 +92,8 @@ def init_producer_id(
     """A producer id and an epoch that fence all producers of the id before.
 
     A transaction that is open is aborted first; the client is answered CONCURRENT_TRANSACTIONS and asks again. To keep
-    it takes records that hold two producers, and an epoch for each transaction: `transaction.version` 2.
+    it takes records that hold two producers, and an epoch for each transaction: `transaction.version` 2. In Apache
+    Kafka a producer with a former epoch aborts it, too, and fences its successor, before it is told that it is fenced.
     """
     if request.keeps_prepared and transaction_version < EPOCH_BUMP_VERSION:
         return Answer(ErrorCode.UNSUPPORTED_VERSION)
@@ -111,6 +112,9 @@ def init_producer_id(
         sometimes(True, "a producer was fenced when it asked for its next epoch")
         return _FENCED
     if current.state is TransactionState.ONGOING:
+        if expected not in (None, Producer(*current.client)):
+            sometimes(True, "a former producer asked for its next epoch while a transaction of its successor was open")
+            return _FENCED
         sometimes(not request.keeps_prepared, "a new producer aborted the transaction of the one before")
         if request.keeps_prepared:
             sometimes(True, "a new producer kept the prepared transaction of the one before")
@@ -265,9 +269,10 @@ def _end_with_bump(
 ) -> Decision:
     """The end by a client whose epoch is bumped by it.
 
-    When the client asks again, its epoch is one behind, or it has another producer id meanwhile. With the current epoch
-    the request belongs to the next transaction, which may have no partitions yet: then there is nothing to commit, and
-    an abort bumps the epoch all the same.
+    When the client asks again, its epoch is one behind, or it has another producer id meanwhile. A transaction that
+    ended without a bump was of a producer that came after the one with the epoch below. With the current epoch the
+    request belongs to the next transaction, which may have no partitions yet: then there is nothing to commit, and an
+    abort bumps the epoch all the same.
     """
     if is_busy:
         return _BUSY
@@ -279,8 +284,9 @@ def _end_with_bump(
     producer_id, epoch = current.client
     if producer_id != producer.producer_id and not has_next_id:
         return _UNKNOWN
-    is_complete = current.state in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
-    if is_complete and (has_next_id or current.producer_epoch == producer.producer_epoch + 1):
+    has_ended = current.state in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
+    has_bumped = has_ended and current.client_version >= EPOCH_BUMP_VERSION
+    if has_bumped and (has_next_id or current.producer_epoch == producer.producer_epoch + 1):
         sometimes(True, "a producer ended its transaction again, whose end had been answered")
         answer = Answer(ErrorCode.NONE, current.producer_id, current.producer_epoch)
         return answer if current.state is _complete(is_commit) else _INVALID_STATE

@@ -55,11 +55,13 @@ from .workloads.partition_changes import (
 from .workloads.producers.passing_producers import PassingProducersLoad
 from .workloads.producers.pipelined_producers import PipelinedProducersLoad
 from .workloads.producers.silent_producers import SilentProducersLoad
+from .workloads.producers.wrapping_producers import WrappingProducer
 from .workloads.quota_changes import QuotaChanges
 from .workloads.registration_changes import RegistrationChanges
 from .workloads.rolling_upgrade import RollingUpgrade
 from .workloads.settings.changing_topic import ChangingTopicLoad, KeptKeysLoad
 from .workloads.topic_changes import WIDE, TopicChanges
+from .workloads.transactions.contested_transactions import ContestedTransactions
 from .workloads.transactions.grouped_processors import GroupedProcessors
 from .workloads.transactions.mixed_commits import MixedCommits
 from .workloads.transactions.read_process_write import ReadProcessWrite
@@ -332,6 +334,9 @@ class Run:
             TransactionAdministrator.name: lambda: TransactionAdministrator(
                 context("transaction administrator", "transactions", History())
             ),
+            ContestedTransactions.name: lambda: ContestedTransactions(
+                context("contested transactions", "contested", History()), any_style
+            ),
             "mixed commits": lambda: MixedCommits(context("mixed commits")),
             "late old transactions": lambda: TransactionalWriters(
                 transactions, lambda: ClientStyle(1, is_impatient=True)
@@ -394,9 +399,7 @@ class Run:
             ),
             "trims": lambda: DeletedRecordsLoad(context("trims", "trimmed", History())),
             "retained": lambda: RetainedTopicLoad(context("retained", "retained", History())),
-            "pipelined producers": lambda: PipelinedProducersLoad(context("pipelined", "pipelined", History())),
-            "passing producers": lambda: PassingProducersLoad(context("passing", "passing", History())),
-            "silent producers": lambda: SilentProducersLoad(context("silent", "silent", History())),
+            **self._producer_workloads(),
             "plain": lambda: AcksOneLoad(context("plain", "plain", History())),
             "unclean": lambda: UncleanTopicLoad(context("unclean", "unclean", History())),
             "churn": lambda: TopicChanges(context("churn", "churn"), lambda: cluster.topic_views("churn")),
@@ -415,9 +418,6 @@ class Run:
             "elections": lambda: PreferredLeaderChanges(context("elections"), cluster.brokers),
             "elections to and fro": lambda: PreferredLeaderChanges(
                 context("elections"), cluster.brokers, to_and_fro=True
-            ),
-            "elections for pipelined producers": lambda: PreferredLeaderChanges(
-                context("elections for pipelined producers", "pipelined"), cluster.brokers
             ),
             "elections for keys": lambda: PreferredLeaderChanges(
                 context("elections for keys", "keys"), cluster.brokers
@@ -451,6 +451,24 @@ class Run:
             ),
             "throttled moves": lambda: ThrottledReassignments(
                 context("throttled moves"), cluster.brokers, cluster.why_reassigning
+            ),
+        }
+
+    def _producer_workloads(self) -> dict[str, Callable[[], Workload]]:
+        """How those of idempotent producers are made, by name."""
+        context, cluster = self._context, self.cluster
+        return {
+            "pipelined producers": lambda: PipelinedProducersLoad(context("pipelined", "pipelined", History())),
+            "passing producers": lambda: PassingProducersLoad(context("passing", "passing", History())),
+            "wrapping producers": lambda: PassingProducersLoad(
+                context("wrapping", "wrapping", History()), WrappingProducer
+            ),
+            "elections for wrapping producers": lambda: PreferredLeaderChanges(
+                context("elections for wrapping producers", "wrapping"), cluster.brokers
+            ),
+            "silent producers": lambda: SilentProducersLoad(context("silent", "silent", History())),
+            "elections for pipelined producers": lambda: PreferredLeaderChanges(
+                context("elections for pipelined producers", "pipelined"), cluster.brokers
             ),
         }
 

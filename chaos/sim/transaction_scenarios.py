@@ -8,6 +8,12 @@ faults are short, and no node is cut off from clients.
 
 "used-up-producer-ids": epochs and blocks of producer ids are so small that they run out all the time, under requests
 that come twice, and under transactions that are kept for a producer that has recovered.
+
+"wrapping-sequences": producers begin a few records before the highest sequence number.
+
+"contested-ids": a producer takes over the id of another one that is in the middle of a transaction and goes on, so that
+requests of both are at the same brokers within one round trip. Epochs are used up soon, so that they often have
+different producer ids.
 """
 
 from __future__ import annotations
@@ -68,5 +74,27 @@ TRANSACTION_SCENARIOS = (
         mean_duration_s=0.4,
         workloads=("transactions", "transaction administrator"),
         properties={**TRANSACTION_SETTINGS, **ADMINISTRATOR_SETTINGS},
+    ),
+    Scenario(
+        "contested-ids",
+        "producers take over transactional ids from others that go on, and both write to the same brokers at once",
+        kinds=(*(FaultKind.LATE_LINK,) * 3, *(FaultKind.SLOW_LINK,) * 2, FaultKind.COORDINATORS_LOAD, FaultKind.KILL),
+        targets=_COORDINATORS,
+        faults_s=3.0,
+        mean_gap_s=0.5,
+        mean_duration_s=0.8,
+        workloads=("contested transactions",),
+        properties={**TRANSACTION_SETTINGS, "offsets.topic.num.partitions": "2"},
+        constants=("few producer epochs",),
+    ),
+    Scenario(
+        "wrapping-sequences",
+        "sequence numbers of idempotent producers pass 2^31-1 with batches in flight, while leaders change and restart",
+        kinds=(*(FaultKind.KILL,) * 3, *(FaultKind.STOP,) * 2, FaultKind.SLOW_LINK, FaultKind.RESET, FaultKind.PAUSE),
+        targets=("leader", "n1", "n2", "n3"),
+        mean_gap_s=0.4,
+        mean_duration_s=0.3,
+        workloads=("wrapping producers", "elections for wrapping producers"),
+        properties={"log.roll.ms": "500"},
     ),
 )

@@ -228,8 +228,8 @@ class ProducerStateManager:
             self.verifications.check(header, guard)
         if entry is not None and header.producer_epoch < entry.epoch:
             return  # is refused for its epoch
-        if header.base_sequence >= 0:
-            self.verifications.check_sequence(header, has_batches=entry is not None and bool(entry.batches))
+        if header.base_sequence >= 0 and (entry is None or not entry.batches):
+            self.verifications.check_sequence(header)
 
     def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
         """Whether the producer has a transaction open, and no newer epoch."""

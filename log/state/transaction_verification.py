@@ -6,7 +6,8 @@ A guard stands for the state of the producer when the question was asked: it end
 marker of the producer, and an answer that comes later lets nothing in. All batches of a producer that wait for an
 answer share one guard.
 Source: VerificationGuard and VerificationStateEntry of Apache Kafka. Its guards end with every marker, also with that
-of a former transaction, and a client has to abort that did nothing wrong.
+of a former transaction, and a client has to abort that did nothing wrong. So has one that meets a late batch, of its
+own or of a producer that it has fenced: Kafka expects that one first.
 """
 
 from __future__ import annotations
@@ -83,17 +84,16 @@ class PendingVerifications:
                 f"Record of producer {header.producer_id} was not part of an ongoing transaction",
             )
 
-    def check_sequence(self, header: BatchHeader, *, has_batches: bool) -> None:
+    def check_sequence(self, header: BatchHeader) -> None:
         """Refuse a batch that is not the first of those that wait. OUT_OF_ORDER_SEQUENCE_NUMBER.
 
-        `has_batches`: the log knows a batch of the producer. If it does not, a client that knows KIP-890 begins with 0.
+        It is for a producer of which the log knows no batch, and cannot say which one comes next. A client that knows
+        KIP-890 begins with 0. Batches of another epoch are not waited for.
         """
         pending = self._pending.get(header.producer_id)
-        if pending is None:
+        if pending is None or pending.epoch != header.producer_epoch:
             return
-        expected = pending.lowest_sequence
-        if pending.supports_epoch_bump and not has_batches:
-            expected = 0
+        expected = 0 if pending.supports_epoch_bump else pending.lowest_sequence
         if header.base_sequence > expected:
             sometimes(True, "a partition refused a batch that had overtaken the first one of its transaction")
             raise ProtocolError(

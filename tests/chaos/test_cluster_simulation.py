@@ -127,6 +127,8 @@ SEEDS = {
     "repeated-requests": 5,
     "used-up-producer-ids": 5,
     "hanging-transactions": 5,
+    "contested-ids": 3,
+    "wrapping-sequences": 3,
     "near-replicas": 3,
     "moving-racks": 3,
     "stamped-topics": 3,

@@ -87,6 +87,7 @@ CHECKED_IN_EVERY_RUN: Mapping[str, tuple[str, ...]] = {
         "only a transaction that its coordinator knows is opened in a partition",
         "what belongs to an open transaction is in it",
         "a producer of a former epoch writes nothing",
+        "a producer whose successor was answered writes nothing",
         "a producer's batches follow each other",
         "a producer is known until it was silent for its expiration",
         "a transactional id is removed when it was not used for its expiration",

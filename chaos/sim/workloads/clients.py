@@ -204,6 +204,10 @@ class IdempotentProducer:
         """The key of a record."""
         return f"{self.name}/{partition}".encode()
 
+    def sequence_of(self, partition: int, number: int) -> int:
+        """The sequence number of a record."""
+        return number
+
     def make_batch(self, partition: int, number: int) -> SentBatch:
         """The next batch; `number` is that of its first record."""
         count = self.context.rng.randrange(1, RECORDS_MAX + 1)
@@ -218,8 +222,9 @@ class IdempotentProducer:
         if number % _LARGE_BATCH_EVERY < count:
             codec = Compression.ZSTD
             records[0] = records[0]._replace(headers=LARGE_HEADERS)
+        sequence = self.sequence_of(partition, number)
         data = encode_batch(
-            records, compression=codec, producer_id=producer_id, producer_epoch=epoch, base_sequence=number
+            records, compression=codec, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence
         )
         self.context.history.sent += count
         return SentBatch(number, count, bytes(data))

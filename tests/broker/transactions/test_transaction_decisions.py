@@ -127,6 +127,25 @@ def test_the_end_of_the_last_epoch_gives_another_producer_id() -> None:
     assert end(after, Producer(7, LAST_EPOCH)) == Answer(ErrorCode.NONE, NEW_ID, 0), "the answer was lost"
 
 
+def test_a_former_producer_that_asks_for_its_next_epoch_does_not_abort_the_transaction_of_its_successor() -> None:
+    open_one = transition(add(TransactionMetadata(7, 4, 60_000), Producer(7, 4))).value
+    for epoch in (0, 3, 5):
+        assert initialize(open_one, Producer(7, epoch)) == Answer(ErrorCode.PRODUCER_FENCED)
+    aborted = transition(initialize(open_one, Producer(7, 4)))
+    assert aborted.value.state is TransactionState.PREPARE_ABORT
+    assert aborted.answer == Answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_an_end_of_a_former_producer_is_not_taken_for_a_repeated_one_of_its_successor(is_commit: bool) -> None:
+    """The successor keeps its epoch when its transaction ends: the one below was that of the producer before."""
+    state = TransactionState.COMPLETE_COMMIT if is_commit else TransactionState.COMPLETE_ABORT
+    of_old_client = TransactionMetadata(7, 4, 60_000, state, client_version=0)
+    assert end(of_old_client, Producer(7, 3), is_commit=is_commit) == Answer(ErrorCode.PRODUCER_FENCED)
+    of_new_client = of_old_client._replace(client_version=2)
+    assert end(of_new_client, Producer(7, 3), is_commit=is_commit) == Answer(ErrorCode.NONE, 7, 4)
+
+
 @pytest.mark.parametrize("client_version", [0, 2])
 def test_a_transaction_keeps_its_start_until_its_end_and_the_abort_of_none_starts_with_itself(
     client_version: int,

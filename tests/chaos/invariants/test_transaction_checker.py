@@ -191,6 +191,24 @@ def test_epochs_that_are_granted() -> None:
         cluster.checker.check_initialized("w", "t", (7, 0), is_new=True)
 
 
+def test_an_end_that_gives_the_epoch_of_another_client() -> None:
+    cluster = led(EMPTY, EMPTY.with_epoch(1, -1, 1000, 2))
+    cluster.checker.check_initialized("successor", "t", (7, 1), is_new=True)
+    with broken("a granted epoch is recorded, and nobody had it before"):
+        cluster.checker.check_ended("zombie", (7, 1), is_commit=False)
+
+
+def test_a_producer_whose_successor_was_answered() -> None:
+    cluster = led(EMPTY, ONGOING, prepared(ONGOING, is_commit=False))
+    cluster.append(A, data(7, 0))
+    cluster.append(A, marker(7, 1, is_commit=False))
+    cluster.record("t", prepared(ONGOING, is_commit=False).completed(7))
+    cluster.record("t", EMPTY.with_epoch(2, -1, 1000, 8))
+    cluster.checker.check_initialized("successor", "t", (7, 2), is_new=True)
+    with broken("a producer whose successor was answered writes nothing"):
+        cluster.append(B, data(7, 1))
+
+
 def test_what_is_open_for_too_long() -> None:
     cluster = led(EMPTY, ONGOING)
     cluster.append(A, data(7, 0))

@@ -119,6 +119,26 @@ def test_batches_that_wait_share_a_guard_and_the_first_must_come_first(log: Part
     write(log, 3)
 
 
+@pytest.mark.parametrize("bumps", [False, True])
+def test_a_batch_of_a_former_producer_that_waits_is_not_expected_before_those_of_its_successor(
+    log: PartitionLog, bumps: bool
+) -> None:
+    """It comes while the transaction of the successor is open, and will be refused."""
+    write(log, 0, begin(log, epoch=1, bumps=bumps), epoch=1)
+    assert begin(log, 0, epoch=0, bumps=bumps) is not None
+    write(log, 1, epoch=1)
+
+
+def test_a_batch_that_is_in_the_log_and_comes_again_is_not_expected_once_more(log: PartitionLog) -> None:
+    """With `transaction.version` 1 the next transaction has the same epoch."""
+    write(log, 0, begin(log, 0, bumps=False))
+    write(log, 1)
+    end(log)
+    late = begin(log, 0, bumps=False)
+    assert begin(log, 2, bumps=False) is late
+    write(log, 2, late)
+
+
 def test_a_producer_without_batches_begins_with_0_where_epochs_are_bumped(log: PartitionLog) -> None:
     with Refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
         write(log, 5, begin(log, 5))

@@ -17,6 +17,7 @@ from raftwerk.broker.groups.consumer.consumer_group import ConsumerGroup
 from raftwerk.broker.groups.group_coordinator_shard import GroupCoordinatorShard
 from raftwerk.broker.groups.pending_transactional_offsets import PendingTransactionalOffsets
 from raftwerk.broker.transactions import marker_queues, transaction_decisions, transaction_records
+from raftwerk.broker.transactions.partition_verifier import Question
 from raftwerk.broker.transactions.transaction_coordinator_shard import TransactionCoordinatorShard, WriteMarkers
 from raftwerk.broker.transactions.transaction_decisions import InitRequest, Producer
 from raftwerk.broker.transactions.transaction_marker_sender import TransactionMarkerSender
@@ -27,7 +28,7 @@ from raftwerk.isr.replica import Replica
 from raftwerk.isr.replica_manager import ReplicaManager
 from raftwerk.log.cleaner.cleaned_transactions import CleanedTransactions
 from raftwerk.log.state.producer_state import ProducerStateEntry, ProducerStateManager
-from raftwerk.log.state.transaction_verification import VERIFICATION_OFF
+from raftwerk.log.state.transaction_verification import VERIFICATION_OFF, PendingVerifications
 from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.records import BatchHeader
 
@@ -222,6 +223,35 @@ def take_late_answers(
     ORIGINAL_ON_MARKED(self, transactional_id, producer, partitions, now_ms)
 
 
+def share_rows_of_an_id(self: Question, other: Question) -> bool:
+    """Whoever asks for the same transactional id, whichever producer it is."""
+    return not (self.has_own_row or other.has_own_row) and self.operation.adds == other.operation.adds
+
+
+def expect_any_batch_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one of another epoch, or one that the log has."""
+
+    def check(self: PendingVerifications, header: BatchHeader) -> None:
+        pending = self._pending.get(header.producer_id)
+        if pending is not None:
+            ORIGINAL_CHECK_SEQUENCE(self, header._replace(producer_epoch=pending.epoch))
+
+    def check_verified(self: ProducerStateManager, header: BatchHeader, entry: Any, guard: Any) -> None:
+        ORIGINAL_CHECK_VERIFIED(self, header, entry, guard)
+        self.verifications.check_sequence(header)
+
+    monkeypatch.setattr(PendingVerifications, "check_sequence", check)
+    monkeypatch.setattr(ProducerStateManager, "_check_verified", check_verified)
+
+
+def load_sequences_that_do_not_wrap(self: ProducerStateManager, data: bytes) -> None:
+    ORIGINAL_LOAD_SNAPSHOT(self, data)
+    for entry in self._entries.values():
+        entry.batches = [one._replace(first_sequence=one.last_sequence - one.offset_delta) for one in entry.batches]
+
+
+ORIGINAL_CHECK_SEQUENCE = PendingVerifications.check_sequence
+ORIGINAL_CHECK_VERIFIED = ProducerStateManager._check_verified
 ORIGINAL_ON_DATA = CleanedTransactions.on_data
 ORIGINAL_CHECK_MARKER = ProducerStateManager.check_marker
 ORIGINAL_WITH_PARTITIONS = TransactionMetadata.with_partitions
@@ -377,5 +407,20 @@ TRANSACTION_MUTANTS = (
         "aborted transactions are not listed",
         replacing(list_transactions, "_filter", pass_over_aborted_ones),
         ("hanging-transactions",),
+    ),
+    Mutant(
+        "zombies and their successors share a row of AddPartitionsToTxn",
+        replacing(Question, "shares_row_with", share_rows_of_an_id),
+        ("contested-ids",),
+    ),
+    Mutant(
+        "a late batch of a former producer is expected before those of its successor",
+        expect_any_batch_that_waits,
+        ("contested-ids",),
+    ),
+    Mutant(
+        "a snapshot does not know a batch that passes the highest sequence number",
+        replacing(ProducerStateManager, "load_snapshot", load_sequences_that_do_not_wrap),
+        ("wrapping-sequences",),
     ),
 )

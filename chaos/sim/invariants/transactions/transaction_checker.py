@@ -34,6 +34,7 @@ from .leader_log import LeaderLog, batches_of
 
 PartitionKey = tuple[UUID, int]
 _NO_TIMEOUT_MS = 2**31 - 1
+_NO_EPOCH_LEFT = 2**15
 _CLOCKS_DIFFER_S = 0.1
 _SLACK_S = 3.0
 """After its time-out a transaction is looked at now and then, and its markers take a moment."""
@@ -89,7 +90,7 @@ class TransactionChecker:
         self._by_name: dict[TopicPartition, list[_Committed]] = {}
         self._ids: dict[str, _Identity] = {}
         self._owners: dict[int, str] = {}
-        """The transactional id of each producer id."""
+        """The transactional id of each producer id, in the order in which they were given."""
         self._granted: dict[tuple[int, int], str] = {}
         self._hung: dict[tuple[TopicPartition, int, int], int] = {}
         """First offsets of transactions that no coordinator knows, by partition, producer id and epoch."""
@@ -97,6 +98,8 @@ class TransactionChecker:
         """The clients without a transactional id by producer id."""
         self._answered: dict[tuple[int, int], str] = {}
         """The producers that clients were told to be."""
+        self._living: dict[int, int] = {}
+        """The lowest epoch of each producer id whose producer has not been told to have a successor."""
         self._coordinators: dict[int, TransactionCoordinator] = {}
         self._loaded: dict[tuple[int, int], TransactionCoordinatorShard] = {}
 
@@ -208,6 +211,8 @@ class TransactionChecker:
                 if marker.is_commit or opened is None or self._hung.get(key) != opened[0]:
                     self._check_ended(name, header, marker)
         elif header.producer_id >= 0:
+            if is_latest:
+                self._check_living(name, header)
             if log.check_data(header, is_latest=is_latest) and is_latest:
                 self._check_opened(name, header)
         elif log.coordinator is not None:
@@ -218,6 +223,14 @@ class TransactionChecker:
                 if before is not None and state is not None and before.phase.is_prepared and is_latest:
                     self._check_complete(transactional_id, before)
         log.replay.follow(header, batch)
+
+    def _check_living(self, name: TopicPartition, header: BatchHeader) -> None:
+        """A batch is appended: no client was told before that it comes after the producer of the batch."""
+        living = self._living.get(header.producer_id, -1)
+        if self._is_verified and header.is_transactional and header.producer_epoch < living:
+            producer = header.producer_id, header.producer_epoch
+            detail = f"{name} at {header.base_offset}: {producer}, its successor was answered before"
+            raise InvariantBroken("a producer whose successor was answered writes nothing", detail)
 
     def _is_abort_of_hung(self, name: TopicPartition, header: BatchHeader, batch: bytes) -> bool:
         """Whether an administrator may have written this marker, to end a transaction that hangs."""
@@ -351,13 +364,19 @@ class TransactionChecker:
 
     def check_ended(self, client: str, producer: tuple[int, int], *, is_commit: bool) -> None:
         """A client was told that its transaction has ended, and goes on as this producer."""
-        self._answered[producer] = client
+        had_it = self._answered.setdefault(producer, client)
+        if had_it != client:
+            detail = f"{client} is {producer} after the end of its transaction; {had_it} was it before"
+            raise InvariantBroken("a granted epoch is recorded, and nobody had it before", detail)
         self.decisions.check_reported(producer, is_commit=is_commit)
 
-    def check_initialized(self, client: str, transactional_id: str, producer: tuple[int, int], *, is_new: bool) -> None:
+    def check_initialized(
+        self, client: str, transactional_id: str, producer: tuple[int, int], *, is_new: bool, is_kept: bool = False
+    ) -> None:
         """A client was told to be this producer. `is_new`: it did not say which one it was before.
 
         Who says it may ask again, as the answer may have been lost; no other client has been that producer.
+        `is_kept`: a transaction of a producer before stays open.
         """
         owner = self._granted.get(producer)
         if owner != transactional_id and not self.is_blind:
@@ -368,6 +387,18 @@ class TransactionChecker:
             detail = f"{transactional_id} is {producer} again, as {client}; {had_it} was it before"
             raise InvariantBroken("a granted epoch is recorded, and nobody had it before", detail)
         self._answered[producer] = client
+        if not is_kept:
+            self._end_all_before(transactional_id, producer)
+
+    def _end_all_before(self, transactional_id: str, producer: tuple[int, int]) -> None:
+        """Remember that the producers of the id with lower epochs, or with producer ids before, are over."""
+        for producer_id in [one for one, owner in self._owners.items() if owner == transactional_id]:
+            is_same = producer_id == producer[0]
+            self._living[producer_id] = max(
+                producer[1] if is_same else _NO_EPOCH_LEFT, self._living.get(producer_id, -1)
+            )
+            if is_same:
+                return
 
     def on_idempotent_producer(self, client: str, producer_id: int) -> None:
         """A client without a transactional id was given a producer id. Raises `InvariantBroken`."""

@@ -1,4 +1,4 @@
-"""Many idempotent producers in the simulator: each gets a producer id, writes a few batches, and is gone.
+"""Many idempotent producers in the simulator: each gets a producer id, writes some batches, and is gone.
 
 They ask any broker, several at a time, so that brokers use up their blocks of producer ids (KIP-730). No two of them
 may have the same id, which "a producer id is given once" sees.
@@ -23,12 +23,13 @@ _PAUSE_S = 0.1
 class PassingProducersLoad:
     """The producers, and a consumer. A `Workload`."""
 
-    name = "passing producers"
-
-    def __init__(self, context: ClientContext) -> None:
+    def __init__(self, context: ClientContext, kind: type[IdempotentProducer] | None = None) -> None:
+        """`kind`: what each producer is, a `PassingProducer` by default."""
+        self.name = f"{context.topic} producers"
         self._context = context
+        self._kind = kind or PassingProducer
         self._client = TopicClient(context, self.name)
-        self._consumer = TopicConsumer(context, "passing producers' consumer")
+        self._consumer = TopicConsumer(context, f"{self.name}' consumer")
         self._acting = _AT_A_TIME
         self._stopping = False
 
@@ -55,7 +56,7 @@ class PassingProducersLoad:
         count = 0
         while not self._stopping:
             count += 1
-            await PassingProducer(self._context, f"passing{number}.{count}", _PAUSE_S).run()
+            await self._kind(self._context, f"{self._context.topic}{number}.{count}", _PAUSE_S).run()
         self._acting -= 1
 
 

@@ -11,13 +11,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from .....cluster.client.client_errors import is_retriable
 from .....cluster.client.cluster_client import NO_ANSWER
 from .....wire.api_keys import ApiKey
-from .....wire.errors import ErrorCode
-from ...invariants.invariant_broken import InvariantBroken
-from ..clients import ClientContext, IdempotentProducer, ProduceAnswer, SentBatch
+from ..clients import ClientContext, SentBatch
 from .producers_load import ProducersLoad
+from .repeating_producer import RepeatingProducer
 
 _EXPIRATION_MS = 5_000
 SETTINGS = {"producer.id.expiration.ms": str(_EXPIRATION_MS), "log.retention.check.interval.ms": "300"}
@@ -27,9 +25,6 @@ _PAUSE_S = 0.15
 _SILENCE_PROBABILITY = 0.06
 _SILENCE_S = (0.5, 1.5 * _EXPIRATION_MS / 1000)
 _REPEAT_PROBABILITY = 0.25
-_KEPT_MAX = 12
-_REMEMBERED = 5
-"""Brokers know again the last five batches of a producer."""
 _RETRY_PAUSE_S = 0.1
 _DESCRIBE_PRODUCERS_VERSION = 0
 
@@ -74,16 +69,12 @@ class SilentProducersLoad(ProducersLoad):
         return self._waits_for or super().why_not_settled()
 
 
-class SilentProducer(IdempotentProducer):
+class SilentProducer(RepeatingProducer):
     """Pauses for long when nothing of it waits for an ack, and sends old batches again."""
 
     def __init__(self, context: ClientContext, name: str, pause_s: float) -> None:
         super().__init__(context, name, pause_s)
-        self._acked: dict[int, deque[SentBatch]] = {}
-        """The last batches by partition."""
         self._next_numbers: dict[int, int] = {}
-        self._silent_before: dict[int, int] = {}
-        """By partition, the number before which it was silent: the batches before may be forgotten."""
 
     def make_batch(self, partition: int, number: int) -> SentBatch:
         """See `IdempotentProducer`."""
@@ -98,9 +89,9 @@ class SilentProducer(IdempotentProducer):
             await super().pause(partition, is_acked=is_acked)
         elif rng.random() < _SILENCE_PROBABILITY:
             await asyncio.sleep(rng.uniform(*_SILENCE_S))
-            self._silent_before[partition] = self._next_numbers[partition]
+            self.forgotten_before[partition] = self._next_numbers[partition]
         elif rng.random() < _REPEAT_PROBABILITY:
-            await self._repeat(partition)
+            await self.repeat(partition)
         else:
             await super().pause(partition, is_acked=is_acked)
 
@@ -111,32 +102,3 @@ class SilentProducer(IdempotentProducer):
             while not await self._send_window(partition, window):
                 await asyncio.sleep(_RETRY_PAUSE_S)
                 await self._client.refresh()
-
-    def on_acked(self, partition: int, batch: SentBatch, answer: ProduceAnswer) -> None:
-        """See `IdempotentProducer`; the last batches are kept to be sent again."""
-        super().on_acked(partition, batch, answer)
-        self._acked.setdefault(partition, deque(maxlen=_KEPT_MAX)).append(batch)
-
-    async def _repeat(self, partition: int) -> None:
-        """Send a batch again of those that were acked; once, as a request that was late on its way."""
-        acked = self._acked.get(partition)
-        if not acked:
-            return
-        index = self.context.rng.randrange(len(acked))
-        batch = acked[index]
-        is_remembered = len(acked) - index <= _REMEMBERED and batch.first >= self._silent_before.get(partition, 0)
-        try:
-            connection = await self._client.cluster.connection(self._client.partitions[partition].leader)
-        except NO_ANSWER:
-            return
-        answer = await self._answer(self._send(connection, partition, batch))
-        code, base_offset = answer.code, answer.base_offset
-        told = f"{self.name}/{partition}/{batch.first}: {ErrorCode(code).name} at {base_offset}"
-        may_be_refused = code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not is_remembered
-        if code not in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-            if not (is_retriable(code) or may_be_refused):
-                raise InvariantBroken("a batch that is there already is not refused", told)
-            return
-        known = self.context.history.acked.get((partition, self.name, batch.first), -1)
-        if base_offset >= 0 and known not in (-1, base_offset):
-            raise InvariantBroken("a batch that is sent again is where it was", f"{told}, it was at {known}")

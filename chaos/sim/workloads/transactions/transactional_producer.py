@@ -95,6 +95,28 @@ class ClientStyle(NamedTuple):
     repeats_itself: bool = False
 
 
+def transactional_batch(values: Sequence[str], producer: tuple[int, int], sequence: int, now_ms: int) -> bytes:
+    """A batch of a transaction, whose records have their values as keys, too."""
+    records = [NewRecord(value.encode(), value.encode(), (), now_ms) for value in values]
+    producer_id, epoch = producer
+    return bytes(
+        encode_batch(
+            records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, is_transactional=True
+        )
+    )
+
+
+def produce_fields(transactional_id: str, topic: str, batches: Mapping[int, bytes]) -> dict[str, Any]:
+    """The fields of a Produce request with batches by partition."""
+    rows = [{"index": partition, "records": batch} for partition, batch in batches.items()]
+    return {
+        "transactional_id": transactional_id,
+        "acks": -1,
+        "timeout": 1500,
+        "topic_data": [{"name": topic, "partition_data": rows}],
+    }
+
+
 class GroupMember(NamedTuple):
     """The member of a group for which offsets are committed, and its generation or member epoch (KIP-447)."""
 
@@ -137,6 +159,8 @@ class TransactionalProducer:
         self._is_easily_put_off = style.is_easily_put_off
         self.lost_answers = 0
         """How many requests to coordinators had no answer, or one that leaves open what was done."""
+        self.lost_batches = 0
+        """How many Produce requests had no answer."""
 
     def _topic(self, topic: str) -> TopicClient:
         if topic not in self._topics:
@@ -150,6 +174,17 @@ class TransactionalProducer:
         """Get a producer id and an epoch, which fences all earlier incarnations and aborts what they left open."""
         await self._learn_version()
         await self.next_producer()
+
+    async def connect(self, topic: str, group: str) -> None:
+        """Learn the leaders of a topic and the coordinator of a group, and connect to them, if they answer now."""
+        client = self._topic(topic)
+        await client.until_known()
+        try:
+            for leader in dict.fromkeys(each.leader for each in client.partitions):
+                await client.cluster.connection(leader)
+            self._coordinators[GROUP_KEY, group] = await self.find_coordinator((GROUP_KEY, group))
+        except (ClientError, *NO_ANSWER):
+            return
 
     async def next_producer(self) -> None:
         """Ask for the next epoch, as who has the present one (KIP-360)."""
@@ -178,10 +213,9 @@ class TransactionalProducer:
         }
         answer = await self._ask_coordinator(ApiKey.INIT_PRODUCER_ID, _INIT_THAT_KEEPS, fields, _error_code)
         self._begin_epoch(answer.producer_id, answer.producer_epoch)
-        self._check_initialized(is_new=True)
-        if answer.ongoing_txn_producer_id < 0:
-            return None
-        return answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch
+        is_kept = answer.ongoing_txn_producer_id >= 0
+        self._check_initialized(is_new=True, is_kept=is_kept)
+        return (answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch) if is_kept else None
 
     async def end(self, *, commit: bool) -> None:
         """Commit or abort. Before this returns, the answer of the coordinator is known."""
@@ -221,9 +255,9 @@ class TransactionalProducer:
             self._sequences.clear()
         self.producer = (producer_id, epoch)
 
-    def _check_initialized(self, *, is_new: bool) -> None:
+    def _check_initialized(self, *, is_new: bool, is_kept: bool = False) -> None:
         checker = self._context.checker.transactions
-        checker.check_initialized(self.name, self._transactional_id, self.producer, is_new=is_new)
+        checker.check_initialized(self.name, self._transactional_id, self.producer, is_new=is_new, is_kept=is_kept)
 
     def _who(self) -> dict[str, Any]:
         producer_id, epoch = self.producer
@@ -237,16 +271,25 @@ class TransactionalProducer:
 
     async def send(self, topic: str, partition: int, values: Sequence[str]) -> None:
         """Write records in the transaction, one batch; returns when they are acked."""
+        await self.send_together(topic, {partition: values})
+
+    async def send_together(self, topic: str, values: Mapping[int, Sequence[str]]) -> None:
+        """Write a batch to each of some partitions, in one request to each leader; returns when all are acked."""
         try:
-            await self._add_partition(topic, partition)
-            await self._produce(topic, partition, values)
+            for partition in values:
+                await self._add_partition(topic, partition)
+            await self._produce(topic, values)
         except AbortableError:
             self._must_bump = True
             raise
 
     async def send_without_adding(self, topic: str, partition: int, values: Sequence[str]) -> None:
         """Write records as if the partition belonged to a transaction, of which the coordinator is told nothing."""
-        await self._produce(topic, partition, values)
+        await self._produce(topic, {partition: values})
+
+    def next_sequence(self, topic: str, partition: int) -> int:
+        """The sequence number of the next batch to a partition."""
+        return self._sequences.get((topic, partition), 0)
 
     async def _add_partition(self, topic: str, partition: int) -> None:
         if (topic, partition) in self._added:
@@ -264,51 +307,57 @@ class TransactionalProducer:
             await self._repeat(request, answer, _partition_error_code)
         self._added[topic, partition] = None
 
-    async def _produce(self, topic: str, partition: int, values: Sequence[str]) -> None:
+    async def _produce(self, topic: str, values: Mapping[int, Sequence[str]]) -> None:
         version = 12 if self.version >= _WITH_EPOCH_BUMP else 11
-        sequence = self._sequences.get((topic, partition), 0)
-        producer_id, epoch = self.producer
         now_ms = self._context.wall_ms()
-        records = [NewRecord(value.encode(), value.encode(), (), now_ms) for value in values]
-        data = encode_batch(
-            records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, is_transactional=True
-        )
-        row = {"name": topic, "partition_data": [{"index": partition, "records": bytes(data)}]}
-        fields = {
-            "transactional_id": self._transactional_id,
-            "acks": -1,
-            "timeout": 1500,
-            "topic_data": [row],
-        }
+        unacked = {partition: self._batch(topic, partition, some, now_ms) for partition, some in values.items()}
         client = self._topic(topic)
         while True:
-            code = await self._ask_leader(client, partition, version, fields)
-            if code == ErrorCode.NETWORK_EXCEPTION and self._gives_up_batches and self._context.rng.random() < 0.4:
-                raise AbortableError(f"{self.name} gives up a batch to {topic}-{partition}")
-            if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+            await client.until_known()
+            for leader in dict.fromkeys(client.partitions[partition].leader for partition in unacked):
+                rows = {one: batch for one, batch in unacked.items() if client.partitions[one].leader == leader}
+                fields = produce_fields(self._transactional_id, topic, rows)
+                for partition, code in (await self._ask_leader(client, leader, version, fields, [*rows])).items():
+                    if not self._is_acked(topic, partition, code):
+                        continue
+                    del unacked[partition]
+                    count = len(values[partition])
+                    self._sequences[topic, partition] = self.next_sequence(topic, partition) + count
+                    if self._repeats is not None:
+                        self._repeats.on_sent(SentTransactionalBatch(topic, partition, version, fields, self.producer))
+            if not unacked:
                 break
-            if code in _NOT_HERE and self._is_easily_put_off and self._context.rng.random() < _PUT_OFF_PROBABILITY:
-                raise AbortableError(f"{self.name} finds no {topic}-{partition}")
-            self._judge(code, f"produce to {topic}-{partition}")
             await asyncio.sleep(_RETRY_PAUSE_S)
             await client.refresh()
-        self._sequences[topic, partition] = sequence + len(values)
         if self._repeats is not None:
-            self._repeats.on_sent(SentTransactionalBatch(topic, partition, version, fields, self.producer))
             await self._repeats.send_old_batch(self._topic, self.producer)
             await self._repeats.end_former_transaction(self._coordinator_client(), self.producer)
 
+    def _batch(self, topic: str, partition: int, values: Sequence[str], now_ms: int) -> bytes:
+        return transactional_batch(values, self.producer, self.next_sequence(topic, partition), now_ms)
+
+    def _is_acked(self, topic: str, partition: int, code: ErrorCode) -> bool:
+        """Whether a batch is acked; False if it is to be sent again."""
+        draw = self._context.rng.random
+        if code == ErrorCode.NETWORK_EXCEPTION and self._gives_up_batches and draw() < 0.4:
+            raise AbortableError(f"{self.name} gives up a batch to {topic}-{partition}")
+        if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+            return True
+        if code in _NOT_HERE and self._is_easily_put_off and draw() < _PUT_OFF_PROBABILITY:
+            raise AbortableError(f"{self.name} finds no {topic}-{partition}")
+        self._judge(code, f"produce to {topic}-{partition}")
+        return False
+
     async def _ask_leader(
-        self, client: TopicClient, partition: int, version: int, fields: Mapping[str, Any]
-    ) -> ErrorCode:
-        await client.until_known()
-        leader = client.partitions[partition].leader
+        self, client: TopicClient, leader: int, version: int, fields: Mapping[str, Any], partitions: Sequence[int]
+    ) -> dict[int, ErrorCode]:
         client.cluster.timeout_s = self._patience_s(self._gives_up_batches)
         try:
             answer = await client.cluster.request_node(leader, ApiKey.PRODUCE, version, fields)
         except NO_ANSWER:
-            return ErrorCode.NETWORK_EXCEPTION
-        return ErrorCode(answer.responses[0].partition_responses[0].error_code)
+            self.lost_batches += 1
+            return dict.fromkeys(partitions, ErrorCode.NETWORK_EXCEPTION)
+        return {row.index: ErrorCode(row.error_code) for row in answer.responses[0].partition_responses}
 
     # ---------------------------------------------------------------- offsets
 
