@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -130,6 +131,12 @@ def wait_on(self: ClassicGroup, name: Any, now_ms: int, wall_ms: int) -> None:
     ORIGINAL_ON_TIMER(self, name, now_ms, wall_ms)
 
 
+def names_and_sizes(self: consumer_group.ConsumerGroup) -> int:
+    """A topic that was created anew with as many partitions looks like the former one."""
+    found = [(name, self.topics.find(name)) for name in self.subscribed_topics() or ()]
+    return zlib.crc32(repr([(name, topic and topic[1]) for name, topic in found]).encode())
+
+
 def tell_what_is_not_committed(self: GroupCoordinatorShard, group_id: str) -> Any:
     """Administrators are told of changes of consumer groups before these are committed."""
     group = self.groups.get(group_id)
@@ -198,6 +205,11 @@ GROUP_MUTANTS = (
         "a rebalance waits for a newcomer that has vanished",
         replacing(ClassicGroup, "on_timer", wait_on),
         ("slow-rebalances",),
+    ),
+    Mutant(
+        "a topic that was created anew looks like the former one",
+        replacing(consumer_group.ConsumerGroup, "_hash_topics", names_and_sizes),
+        ("subscriptions",),
     ),
     Mutant(
         "groups are described before they are committed",
