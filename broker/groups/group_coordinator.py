@@ -352,6 +352,8 @@ class GroupCoordinator:
             del shard.groups[group.group_id]
             return
         shard.groups[group.group_id] = successor
+        if isinstance(group, ConsumerGroup):
+            shard.note_downgrade(group)
         sometimes(True, "a consumer group became a classic group")
         logger.info("group %s is a classic group from here on", group.group_id)
         self.carry_out(shard, successor)
@@ -373,6 +375,7 @@ class GroupCoordinator:
                 group.on_refused(effect.tag, error, *times)
             else:
                 group.on_persisted(effect.tag, error, *times)
+            shard.note_written(group)
             self.carry_out(shard, group)
 
         self._write(shard, effect.records, persisted, finished)

@@ -10,8 +10,10 @@ from ...wire.types import TopicPartition
 from ..coordinators.record_fields import BadRecord
 from .classic.classic_group import ClassicGroup
 from .classic.classic_group_members import ClassicGroupState
+from .classic.classic_group_view import ClassicGroupView
 from .consumer.consumer_group import ConsumerGroup
 from .consumer.consumer_group_member import ConsumerGroupMember, MemberState
+from .consumer.group_view import ConsumerGroupView
 from .consumer.topics import Topics
 from .group_config import GroupConfig
 from .offset_commits_in_flight import OffsetCommitsInFlight
@@ -58,6 +60,8 @@ class GroupCoordinatorShard:
         self.offsets: dict[str, GroupOffsets] = {}
         self._config_of = config_of
         self._topics = topics
+        self._downgraded: dict[str, ConsumerGroup] = {}
+        """The consumer groups whose classic successors are not committed yet."""
         self.pending = PendingTransactionalOffsets()
         self.in_flight = OffsetCommitsInFlight()
         self._classic: dict[str, GroupMetadataValue] = {}
@@ -139,6 +143,28 @@ class GroupCoordinatorShard:
         """A new consumer group without members. It replaces a group of that id."""
         group = self.groups[group_id] = ConsumerGroup(group_id, self._config_of(group_id), self._topics)
         return group
+
+    def note_downgrade(self, group: ConsumerGroup) -> None:
+        """A classic group has taken the group's place, whose records may not be committed yet."""
+        if group.has_uncommitted:
+            self._downgraded[group.group_id] = group
+
+    def note_written(self, group: Group) -> None:
+        """A write of the group is committed, or has failed."""
+        is_downgraded = self._downgraded.get(group.group_id) is group
+        if is_downgraded and isinstance(group, ConsumerGroup) and not group.has_uncommitted:
+            del self._downgraded[group.group_id]
+
+    def committed_group(self, group_id: str) -> ConsumerGroupView | ClassicGroupView | None:
+        """The group for administrators; None for none.
+
+        A consumer group, and of which protocol a group is, is shown as the committed records say. What a classic group
+        does is not in the log until it has its assignments, here as in Apache Kafka.
+        """
+        group = self._downgraded.get(group_id) or self.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            return group.committed()
+        return None if group is None else ClassicGroupView(group, group.state)
 
     def apply_configs(self) -> None:
         """Give each group its settings again, after a change of settings."""

@@ -22,6 +22,9 @@ of the classic protocol offer several protocols.
 
 "administered-groups": administrators delete groups and offsets, and look at them, while commits and joins are on their
 way; offsets expire.
+
+"slow-rebalances": members of a classic group join and sync late, vanish while the others wait, or come back as static
+ones.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from .workloads.groups.administered_groups import SETTINGS as ADMINISTRATION_SET
 from .workloads.groups.consumer_groups import SETTINGS as GROUP_SETTINGS
 from .workloads.groups.hasty_group import SETTINGS as HASTY_GROUP_SETTINGS
 from .workloads.groups.hasty_group import SHORT_SESSION_SETTINGS
+from .workloads.groups.slow_rebalances import SETTINGS as SLOW_REBALANCE_SETTINGS
 from .workloads.transactions.transactional_writers import SETTINGS as TRANSACTION_SETTINGS
 
 _SHORT_TIMES = {
@@ -132,5 +136,14 @@ GROUP_SCENARIOS = (
         mean_gap_s=1.5,
         workloads=("administered groups",),
         properties={**ADMINISTRATION_SETTINGS, "offsets.topic.num.partitions": "1"},
+    ),
+    Scenario(
+        "slow-rebalances",
+        "members of a classic group join and sync late, vanish while others wait for them, or come back as static ones",
+        kinds=(FaultKind.CUT, FaultKind.PAUSE, FaultKind.SLOW_LINK, FaultKind.KILL),
+        targets=("coordinator", "coordinator", "n1", "n2", "n3"),
+        mean_gap_s=1.5,
+        workloads=("slow rebalances",),
+        properties={**SLOW_REBALANCE_SETTINGS, "offsets.topic.num.partitions": "1"},
     ),
 )

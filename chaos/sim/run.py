@@ -42,6 +42,7 @@ from .workloads.groups.consumer_groups import PROTOCOLS, GroupLoad
 from .workloads.groups.hasty_group import HastyGroup
 from .workloads.groups.offset_register import OffsetRegister
 from .workloads.groups.quiet_group import QuietGroup
+from .workloads.groups.slow_rebalances import SlowRebalances
 from .workloads.offset_lookups import EpochLookups, OffsetLookups, TimeLookups
 from .workloads.partition_changes import (
     CancelledReassignments,
@@ -371,6 +372,7 @@ class Run:
             AdministeredGroups.name: lambda: AdministeredGroups(
                 context("administered groups"), self.cluster.jump_clocks
             ),
+            SlowRebalances.name: lambda: SlowRebalances(context(SlowRebalances.name)),
             CarelessGroup.name: lambda: CarelessGroup(context("careless group")),
             "offset register": lambda: OffsetRegister(context("offset register")),
             "group that commits behind": lambda: GroupLoad(

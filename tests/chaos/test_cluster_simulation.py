@@ -123,6 +123,7 @@ SEEDS = {
     "careless-members": 3,
     "subscriptions": 3,
     "administered-groups": 3,
+    "slow-rebalances": 3,
     "expiring-producers": 5,
     "repeated-requests": 5,
     "used-up-producer-ids": 5,

@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe: consumer groups with their members, current and target assignments (KIP-848)."""
+"""ConsumerGroupDescribe: consumer groups with their members, current and target assignments (KIP-848), as committed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ....wire.errors import ErrorCode, ProtocolError
 from ....wire.types import by_topic
 from ...api import Fields
 from ...groups.consumer.assignors import PartitionIds
-from ...groups.consumer.consumer_group import ConsumerGroup
 from ...groups.consumer.consumer_group_member import ConsumerGroupMember
+from ...groups.consumer.group_view import ConsumerGroupView
 from ...network.request import Request
 from ...services import BrokerServices
 
@@ -46,10 +46,10 @@ def handle(services: BrokerServices, request: Request, message: ConsumerGroupDes
 
 def _row(services: BrokerServices, group_id: str) -> dict[str, Any]:
     try:
-        group = services.groups.shard_of(group_id).groups.get(group_id)
+        group = services.groups.shard_of(group_id).committed_group(group_id)
     except ProtocolError as refused:
         return _failed(group_id, int(refused.code), None)
-    if not isinstance(group, ConsumerGroup):
+    if not isinstance(group, ConsumerGroupView):
         return _failed(group_id, int(ErrorCode.GROUP_ID_NOT_FOUND), f"Group {group_id} is not a consumer group.")
     image = services.metadata.image
     return {
@@ -64,7 +64,7 @@ def _row(services: BrokerServices, group_id: str) -> dict[str, Any]:
     }
 
 
-def _member(image: MetadataImage, group: ConsumerGroup, member: ConsumerGroupMember) -> dict[str, Any]:
+def _member(image: MetadataImage, group: ConsumerGroupView, member: ConsumerGroupMember) -> dict[str, Any]:
     metadata = member.subscription
     return {
         "member_id": member.member_id,

@@ -10,8 +10,8 @@ from ....security.authorizer.authorizer import DENIED
 from ....wire.codec import Rows
 from ....wire.errors import ErrorCode, ProtocolError
 from ...api import Fields
-from ...groups.classic.classic_group import ClassicGroup
 from ...groups.classic.classic_group_members import ClassicGroupState
+from ...groups.classic.classic_group_view import ClassicGroupView
 from ...network.request import Request
 from ...services import BrokerServices
 
@@ -38,20 +38,21 @@ def handle(services: BrokerServices, request: Request, message: DescribeGroupsRe
 
 def _row(services: BrokerServices, request: Request, group_id: str) -> dict[str, Any]:
     try:
-        group = services.groups.shard_of(group_id).groups.get(group_id)
+        found = services.groups.shard_of(group_id).committed_group(group_id)
     except ProtocolError as refused:
         return _failed(group_id, int(refused.code), "")
-    if not isinstance(group, ClassicGroup):
+    if not isinstance(found, ClassicGroupView):
         if request.api_version < NOT_FOUND_SINCE:
             return _failed(group_id, 0, None)
-        text = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a classic group."
+        text = f"Group {group_id} not found." if found is None else f"Group {group_id} is not a classic group."
         return _failed(group_id, int(ErrorCode.GROUP_ID_NOT_FOUND), text)
-    stable = group.state is ClassicGroupState.STABLE
+    group = found.group
+    stable = found.state is ClassicGroupState.STABLE
     return {
         "error_code": 0,
         "error_message": None,
         "group_id": group_id,
-        "group_state": str(group.state),
+        "group_state": str(found.state),
         "protocol_type": group.protocol_type or "",
         "protocol_data": (group.protocol or "") if stable else "",
         "members": [

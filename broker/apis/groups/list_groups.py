@@ -25,7 +25,7 @@ def handle(services: BrokerServices, request: Request, message: ListGroupsReques
     rows = []
     for shard in list(services.groups.loaded_shards()):
         for group_id in (yield from sort_in_steps(list(shard.groups), pace)):
-            group = shard.groups.get(group_id)
+            group = shard.committed_group(group_id)
             if pace.ends_step():
                 yield PLAIN_STEP
             if group is None or (states and str(group.state).lower() not in states):

@@ -26,6 +26,7 @@ from ...coordinators.effects import Reply
 from ...coordinators.record_fields import CoordinatorRecord
 from ..classic.classic_group import ClassicGroup
 from ..classic.classic_group_members import ClassicGroupState
+from ..classic.classic_group_view import ClassicGroupView
 from ..classic.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from ..effects import Effect, Reload, ReplaceGroup, TimerName
 from ..group_config import GroupConfig
@@ -62,9 +63,10 @@ from .consumer_group_member import (
     reconcile,
     rejoined,
 )
+from .group_view import ConsumerGroupView
 from .member_timers import MemberTimers
 from .migration import ConsumerState, check_upgrade, downgraded, reopen, upgraded_members, upgraded_records
-from .pending_writes import FormerState, PendingWrite, PendingWrites, Result
+from .pending_writes import FormerState, PendingWrite, PendingWrites, Result, committed_view
 from .topics import Topics, matching
 from .waiting_heartbeats import Heartbeat, WaitingHeartbeats
 
@@ -141,27 +143,24 @@ class ConsumerGroup:
         return not self.members and not self._waiting
 
     @property
+    def now(self) -> ConsumerGroupView:
+        """The group with the changes that are not committed yet."""
+        assignor = self.config.consumer.assignors[0]
+        return ConsumerGroupView(self.epoch, self.target_epoch, self.members, self.target, assignor)
+
+    @property
     def state(self) -> ConsumerGroupState:
-        """The state, as the admin APIs show it."""
-        if not self.members:
-            return ConsumerGroupState.EMPTY
-        if self.epoch > self.target_epoch:
-            return ConsumerGroupState.ASSIGNING
-        return ConsumerGroupState.STABLE if self.is_settled else ConsumerGroupState.RECONCILING
+        """The state, with the changes that are not committed yet."""
+        return self.now.state
+
+    def committed(self) -> ConsumerGroupView | ClassicGroupView | None:
+        """The group as its committed records say; None where there are none."""
+        return committed_view([*self._writes.formers(), self._former], self.now)
 
     @property
-    def is_settled(self) -> bool:
-        """Whether every member has its target assignment."""
-        return all(one.state is MemberState.STABLE and one.epoch == self.target_epoch for one in self.members.values())
-
-    @property
-    def assignor(self) -> str:
-        """The assignor that most members ask for; the first configured one where no member asks for one that exists."""
-        votes: dict[str, int] = {}
-        for member in self.members.values():
-            if member.subscription.assignor in ASSIGNORS:
-                votes[member.subscription.assignor] = votes.get(member.subscription.assignor, 0) + 1
-        return max(votes, key=lambda name: votes[name]) if votes else self.config.consumer.assignors[0]
+    def has_uncommitted(self) -> bool:
+        """Whether a change of the group is not committed yet."""
+        return bool(self._writes.formers())
 
     def subscribed_topics(self) -> tuple[str, ...] | None:
         """The topics that the members subscribe to."""
@@ -406,7 +405,7 @@ class ConsumerGroup:
             found = self._found_topics(member)
             counts |= dict(found)
             subscriptions[member.member_id] = tuple(topic_id for topic_id, _ in found)
-        target = ASSIGNORS[self.assignor](subscriptions, counts, self.target)
+        target = ASSIGNORS[self.now.assignor](subscriptions, counts, self.target)
         for member_id, parts in target.items():
             if self.target.get(member_id) != parts:
                 self._write(target_record(self.group_id, member_id, parts))

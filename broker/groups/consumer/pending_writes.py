@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from ....wire.errors import ErrorCode
@@ -11,10 +11,12 @@ from ...coordinators.effects import Persist, Reply
 from ...coordinators.record_fields import CoordinatorRecord
 from ..classic.classic_group import ClassicGroup
 from ..classic.classic_group_members import ClassicGroupState
+from ..classic.classic_group_view import ClassicGroupView
 from ..effects import Effect, JoinResult, LeaveResult, SyncResult
 from .assignors import PartitionIds
 from .consumer_group_heartbeat import HeartbeatResult
 from .consumer_group_member import ConsumerGroupMember
+from .group_view import ConsumerGroupView
 
 Result: TypeAlias = HeartbeatResult | JoinResult | SyncResult | LeaveResult
 
@@ -60,6 +62,26 @@ class FormerState:
         return dict(target) if target is self.target else target
 
 
+def committed_view(
+    formers: Sequence[FormerState], now: ConsumerGroupView
+) -> ConsumerGroupView | ClassicGroupView | None:
+    """The group as it was at the first of these states, which follow each other; None where it was not there.
+
+    It is the classic group in whose place it was put until its own records are committed.
+    """
+    first = formers[0]
+    if not first.is_in_log:
+        return None if first.classic is None else ClassicGroupView(*first.classic)
+    members = dict(now.members)
+    for former in reversed(formers):
+        for member_id, member in former.members.items():
+            if member is None:
+                members.pop(member_id, None)
+            else:
+                members[member_id] = member
+    return replace(now, epoch=first.epoch, target_epoch=first.target_epoch, members=members, target=first.target)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PendingWrite:
     """One write. A request that changes nothing is answered with the last write, as it tells what that has changed."""
@@ -78,6 +100,10 @@ class PendingWrites:
         self._pending: dict[PendingWrite, None] = {}
         """The writes that are not committed yet, in their order."""
         self._emit = emit
+
+    def formers(self) -> list[FormerState]:
+        """What the group was before each of the writes that are not committed, in their order."""
+        return [write.former for write in self._pending]
 
     def answer(self, token: Any, result: Result) -> None:
         """Answer the request when the records, and all writes before them, are committed."""

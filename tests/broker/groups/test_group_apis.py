@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 from support.broker.broker_harness import TOPIC, TOPIC_ID, settle
-from support.broker.group_harness import GroupHarness, play, played, stable_group, subscription
+from support.broker.group_harness import GroupHarness, join_consumer_group, play, played, stable_group, subscription
 
 from raftwerk.broker.coordinators.partition_for import partition_for
 from raftwerk.broker.groups.group_config import OFFSETS_TOPIC
@@ -229,7 +229,7 @@ def test_describe_groups(version: int) -> None:
             assert (nobody.authorized_operations > 0) == (version < 6)
         if version >= 6:
             assert nobody.error_message == "Group nobody not found."
-            harness.groups.shard_of("modern").new_consumer("modern")
+            await join_consumer_group(harness, group_id="modern")
             (modern,) = (await harness.call(ApiKey.DESCRIBE_GROUPS, version, {"groups": ["modern"]})).groups
             assert modern.error_message == "Group modern is not a classic group."
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -11,10 +12,12 @@ from support.chaos.mutants import Mutant, replacing
 from raftwerk.broker.apis.groups import offset_delete
 from raftwerk.broker.groups.classic.classic_group import ClassicGroup
 from raftwerk.broker.groups.classic.classic_group_members import ClassicGroupState
+from raftwerk.broker.groups.classic.classic_group_view import ClassicGroupView
 from raftwerk.broker.groups.consumer import consumer_group
 from raftwerk.broker.groups.consumer.topics import Topics, compile_regex
 from raftwerk.broker.groups.group_config import OFFSETS_TOPIC
 from raftwerk.broker.groups.group_coordinator import GroupCoordinator
+from raftwerk.broker.groups.group_coordinator_shard import GroupCoordinatorShard
 from raftwerk.broker.groups.member_session_expiry import MemberSession
 from raftwerk.broker.groups.pending_transactional_offsets import PendingTransactionalOffsets
 from raftwerk.isr.leader.read_confirmations import ReadConfirmations
@@ -25,6 +28,7 @@ from raftwerk.wire.types import TopicPartition
 
 ORIGINAL_ADD_ALL = PendingTransactionalOffsets.add_all
 ORIGINAL_HEARTBEAT = ClassicGroup.heartbeat
+ORIGINAL_ON_TIMER = ClassicGroup.on_timer
 ORIGINAL_ON_WRITTEN = ClassicGroup._on_assignment_written
 ORIGINAL_WRITE_MARKER = GroupCoordinator.write_marker
 ORIGINAL_WHEN_COMMITTED = DelayedOperations.when_committed
@@ -109,6 +113,38 @@ def never_subscribed(group: Any, topic: str) -> bool:
     return False
 
 
+def remove_who_waits(self: ClassicGroup, member_id: str, now_ms: int, wall_ms: int) -> None:
+    """A member that waits in JoinGroup or SyncGroup sends no heartbeats, and is removed."""
+    member = self.members.members.get(member_id)
+    if member is not None and not member.session.has_expired(now_ms):
+        self._set_session_timer(member)
+    elif member is not None:
+        self._drop(member)
+        self._rebalance_or_complete(now_ms, wall_ms)
+
+
+def wait_on(self: ClassicGroup, name: Any, now_ms: int, wall_ms: int) -> None:
+    """The others wait until the rebalance time-out, though the newcomer that has vanished is not expected any more."""
+    if name.kind == "pending":
+        self.members.pending.pop(name.member_id, None)
+        return
+    ORIGINAL_ON_TIMER(self, name, now_ms, wall_ms)
+
+
+def names_and_sizes(self: consumer_group.ConsumerGroup) -> int:
+    """A topic that was created anew with as many partitions looks like the former one."""
+    found = [(name, self.topics.find(name)) for name in self.subscribed_topics() or ()]
+    return zlib.crc32(repr([(name, topic and topic[1]) for name, topic in found]).encode())
+
+
+def tell_what_is_not_committed(self: GroupCoordinatorShard, group_id: str) -> Any:
+    """Administrators are told of changes of consumer groups before these are committed."""
+    group = self.groups.get(group_id)
+    if isinstance(group, consumer_group.ConsumerGroup):
+        return group.now
+    return None if group is None else ClassicGroupView(group, group.state)
+
+
 GROUP_MUTANTS = (
     Mutant(
         "a static member that came back has no session",
@@ -159,5 +195,25 @@ GROUP_MUTANTS = (
         "offsets of subscribed topics are deleted",
         replacing(offset_delete, "_is_subscribed", never_subscribed),
         ("administered-groups",),
+    ),
+    Mutant(
+        "a member that waits for longer than its session is removed",
+        replacing(ClassicGroup, "_on_session_timer", remove_who_waits),
+        ("slow-rebalances",),
+    ),
+    Mutant(
+        "a rebalance waits for a newcomer that has vanished",
+        replacing(ClassicGroup, "on_timer", wait_on),
+        ("slow-rebalances",),
+    ),
+    Mutant(
+        "a topic that was created anew looks like the former one",
+        replacing(consumer_group.ConsumerGroup, "_hash_topics", names_and_sizes),
+        ("subscriptions",),
+    ),
+    Mutant(
+        "groups are described before they are committed",
+        replacing(GroupCoordinatorShard, "committed_group", tell_what_is_not_committed),
+        ("slow-assignments",),
     ),
 )

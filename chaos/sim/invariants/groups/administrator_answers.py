@@ -2,14 +2,14 @@
 
 A group that was deleted is gone, with its offsets, at some time between request and answer; so is an offset ("what was
 deleted is gone"). A group that has records all that time is not unknown ("a group of the log is known"). What is told
-of a group is what its records say ("a group is described as its log says"): of a classic group that is stable, records
-that were in force in that time; of a consumer group, which changes before that is committed, the last ones, if nothing
-is on its way. The last two are judged for coordinators that have the newest leader epoch, as in `member_answers`.
+of a group is what its committed records say ("a group is described as its log says"), of a classic group if it is
+stable, and a group that has none is not shown as a consumer group. These records were in force at some time between
+request and answer. The last two are judged for coordinators that have the newest leader epoch, as in `member_answers`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
@@ -20,7 +20,7 @@ from ..invariant_broken import InvariantBroken
 from .group_log import ConsumerRecords, GroupLog, in_force_since
 from .member_answers import Asked
 
-_STABLE = "Stable"
+_STABLE, _CONSUMER = "Stable", "consumer"
 
 
 class AdministratorAnswers:
@@ -29,8 +29,8 @@ class AdministratorAnswers:
     def __init__(self, logs: Mapping[object, GroupLog]) -> None:
         self._logs = logs
 
-    def check(self, asked: Asked, response: Struct, leads: Mapping[object, int], idle: Iterable[object]) -> None:
-        """Judge an answer. `leads` as in `MemberAnswers`; `idle`: those of them where nothing is on its way."""
+    def check(self, asked: Asked, response: Struct, leads: Mapping[object, int]) -> None:
+        """Judge an answer. `leads` as in `MemberAnswers`."""
         newest = [one for one in self._logs if leads.get(one, -1) == asked.epochs[one] >= 0]
         for partition, log in self._logs.items():
             end_offset, is_newest = asked.ends[partition], partition in newest
@@ -43,9 +43,9 @@ class AdministratorAnswers:
                 case ApiKey.DESCRIBE_GROUPS if is_newest:
                     for row in response.groups:
                         self._check_classic(row, log, end_offset)
-                case ApiKey.CONSUMER_GROUP_DESCRIBE if partition in idle and end_offset == log.end_offset:
-                    for row in response.groups if is_newest else ():
-                        self._check_consumer(row, log)
+                case ApiKey.CONSUMER_GROUP_DESCRIBE if is_newest:
+                    for row in response.groups:
+                        self._check_consumer(row, log, end_offset)
                 case ApiKey.LIST_GROUPS if is_newest and not response.error_code:
                     self._check_list(response, log, end_offset)
                 case _:
@@ -99,12 +99,12 @@ class AdministratorAnswers:
             detail = f"{row.group_id}: {told}, the log has {known}"
             raise InvariantBroken("a group is described as its log says", detail)
 
-    def _check_consumer(self, row: Struct, log: GroupLog) -> None:
-        written = log.group_of(row.group_id)
-        if not isinstance(written, ConsumerRecords):
-            return
+    def _check_consumer(self, row: Struct, log: GroupLog, end_offset: int) -> None:
+        if row.group_id not in log.states and any(row.group_id in one.states for one in self._logs.values()):
+            return  # it is of another partition
+        states = log.states_since(row.group_id, end_offset)
         if row.error_code:
-            if row.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+            if row.error_code == ErrorCode.GROUP_ID_NOT_FOUND and None not in states:
                 raise InvariantBroken("a group of the log is known", f"{row.group_id} is not found to be described")
             return
         members = {
@@ -118,22 +118,14 @@ class AdministratorAnswers:
             )
             for one in row.members
         }
-        known = {
-            member_id: (
-                written.current[member_id].member_epoch,
-                one.instance_id,
-                one.topic_names,
-                one.topic_regex,
-                tuple(sorted(written.current[member_id].assigned)),
-                tuple(sorted(written.target.get(member_id, ()))),
-            )
-            for member_id, one in written.members.items()
-            if member_id in written.current
-        }
-        told = row.group_epoch, row.assignment_epoch, members
-        epoch = -1 if written.group is None else written.group.epoch
-        if told != (epoch, written.target_epoch, known):
-            detail = f"{row.group_id}: {told}, the log has {epoch}, {written.target_epoch}, {known}"
+        told = row.group_state, row.group_epoch, row.assignment_epoch, members
+        known = [_described(state) for state in states if state is not None]
+        if told not in known:
+            detail = f"{row.group_id}: {told}, the log has {known}"
+            raise InvariantBroken("a group is described as its log says", detail)
+        choices = [_assignors(state) for state in states if state is not None and _described(state) == told]
+        if not any(not found or row.assignor_name in found for found in choices):
+            detail = f"{row.group_id}: its assignor is {row.assignor_name}, most of its members ask for {choices}"
             raise InvariantBroken("a group is described as its log says", detail)
 
     def _check_list(self, response: Struct, log: GroupLog, end_offset: int) -> None:
@@ -142,6 +134,40 @@ class AdministratorAnswers:
         for group_id in groups:
             if group_id not in listed and _is_there(log, group_id, end_offset):
                 raise InvariantBroken("a group of the log is known", f"{group_id} is not one of {list(listed)}")
+        for row in response.groups:
+            self._check_listed(row, log, end_offset)
+
+    def _check_listed(self, row: Struct, log: GroupLog, end_offset: int) -> None:
+        if row.group_id not in log.states and any(row.group_id in one.states for one in self._logs.values()):
+            return  # it is of another partition
+        states = log.states_since(row.group_id, end_offset)
+        known = [None if state is None else state.shown_state for state in states]
+        if (row.group_state if row.group_type == _CONSUMER else None) not in known:
+            detail = f"{row.group_id} is listed as {row.group_type}, {row.group_state}, the log has {known}"
+            raise InvariantBroken("a group is described as its log says", detail)
+
+
+def _assignors(group: ConsumerRecords) -> list[str]:
+    """The assignors that most of its members ask for; none where nobody asks for one."""
+    asked = [one.assignor for one in group.members.values() if one.assignor is not None]
+    return [one for one in asked if asked.count(one) == max(map(asked.count, asked))]
+
+
+def _described(group: ConsumerRecords) -> tuple[str, int, int, dict[str, Any]]:
+    """What is told of the group."""
+    members = {
+        member_id: (
+            group.current[member_id].member_epoch,
+            one.instance_id,
+            one.topic_names,
+            one.topic_regex,
+            tuple(sorted(group.current[member_id].assigned)),
+            tuple(sorted(group.target.get(member_id, ()))),
+        )
+        for member_id, one in group.members.items()
+        if member_id in group.current
+    }
+    return group.shown_state, group.epoch, group.target_epoch, members
 
 
 def _has_records(log: GroupLog, group_id: str, end_offset: int) -> bool:

@@ -11,7 +11,7 @@ is told its whole assignment ("a member that sends all fields is told its assign
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from .....broker.groups.classic.consumer_protocol import read_assignment
@@ -98,18 +98,17 @@ class GroupAnswers:
         """A process has ended in the midst of an event: what it has just answered is not judged."""
         self.answered.clear()
 
-    def check(self, leads: Mapping[object, int] = MappingProxyType({}), idle: Collection[object] = ()) -> None:
+    def check(self, leads: Mapping[object, int] = MappingProxyType({})) -> None:
         """Judge what was answered in the event that has just run. Raises `InvariantBroken`.
 
-        `leads` are the partitions that the node has loaded as their leader, with its leader epochs; `idle`
-        those of them where all that was written is committed.
+        `leads` are the partitions that the node has loaded as their leader, with its leader epochs.
         """
         answered, self.answered = self.answered, []
         for (asked, begun), response in answered:
             if asked.api_key in _OF_MEMBERS:
                 self._of_members.check(asked, begun, response, leads)
             if asked.api_key in _OF_ADMINISTRATORS:
-                self._of_administrators.check(asked, response, leads, idle)
+                self._of_administrators.check(asked, response, leads)
             match asked.api_key:
                 case ApiKey.OFFSET_COMMIT | ApiKey.TXN_OFFSET_COMMIT:
                     self._check_commit(asked, response)

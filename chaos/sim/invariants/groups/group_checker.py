@@ -104,12 +104,7 @@ class GroupChecker:
                     self._check_shard(node_id, replica, shard, log)
         if self.answers.answered:
             if self._knows_all():
-                idle = [
-                    (replica.topic_id, replica.topic_partition.partition)
-                    for replica, _, log in hosted.replicas
-                    if replica.log_end_offset == replica.high_watermark == log.end_offset
-                ]
-                self.answers.check(self._led_by(node_id), idle)
+                self.answers.check(self._led_by(node_id))
             else:
                 self.answers.forget()
 

@@ -83,6 +83,27 @@ class ConsumerRecords:
         """Whether there is such a group."""
         return self.group is not None or bool(self.members)
 
+    def copy(self) -> ConsumerRecords:
+        """The same records, whatever follows."""
+        members, target, current = dict(self.members), dict(self.target), dict(self.current)
+        return ConsumerRecords(self.group, self.target_epoch, members, target, current)
+
+    @property
+    def epoch(self) -> int:
+        """The group epoch; -1 before it has one."""
+        return -1 if self.group is None else self.group.epoch
+
+    @property
+    def shown_state(self) -> str:
+        """The state that the admin APIs show."""
+        if not self.members:
+            return "Empty"
+        if self.epoch > self.target_epoch:
+            return "Assigning"
+        currents = [self.current.get(one) for one in self.members]
+        settled = (one is not None and one.state == 0 and one.member_epoch == self.target_epoch for one in currents)
+        return "Stable" if all(settled) else "Reconciling"
+
 
 class GroupLog:
     """The committed records of one partition, from the beginning on. `end_offset` is up to where they were read."""
@@ -104,6 +125,8 @@ class GroupLog:
         """All current assignments by group and member, with their positions; None for a tombstone."""
         self.epochs: dict[str, list[tuple[int, EpochValue | None]]] = {}
         """All records of group epochs, with their positions; None for a tombstone."""
+        self.states: dict[str, list[tuple[int, ConsumerRecords | None]]] = {}
+        """What the records of a consumer group were after each batch, with its position; None for no such group."""
         self.topics: dict[str, None] = {}
         """The topics with offsets."""
         self._newest: dict[OffsetKey, int] = {}
@@ -136,7 +159,15 @@ class GroupLog:
         self.end_offset = header.next_offset
         for group_id in groups:
             self._check(group_id)
+            self._note_state(group_id, header.last_offset)
         return removals
+
+    def _note_state(self, group_id: str, position: int) -> None:
+        if group_id not in self.consumer:
+            return
+        found = self.group_of(group_id)
+        state = found.copy() if isinstance(found, ConsumerRecords) else None
+        self.states.setdefault(group_id, []).append((position, state))
 
     def _replay(self, record: Record, key: bytes, producer_id: int, removals: list[Removal]) -> str | None:
         """Replay a record; returns its group if it is one of a group."""
@@ -274,6 +305,12 @@ class GroupLog:
     def knows(self, group_id: str) -> bool:
         """Whether there are or were records of the group."""
         return group_id in self.generations or group_id in self.consumer
+
+    def states_since(self, group_id: str, end_offset: int) -> list[ConsumerRecords | None]:
+        """What a consumer group may be described as now, if that was asked when `end_offset` was the committed end."""
+        known = self.states.get(group_id, [])
+        before = [state for position, state in known if position < end_offset][-1:] or [None]
+        return before + [state for position, state in known if position >= end_offset]
 
     def incarnation(self, group_id: str) -> int:
         """How often a group of this id was removed or has become a consumer group."""

@@ -13,18 +13,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from .....broker.groups.classic.consumer_protocol import write_assignment, write_subscription
 from .....cluster.client.admin_client import NewTopic
 from .....cluster.client.client_errors import ClientError
 from .....cluster.client.cluster_client import NO_ANSWER
 from .....wire.api_keys import ApiKey
-from .....wire.codec import Struct
 from .....wire.errors import ErrorCode
 from ...invariants.invariant_broken import InvariantBroken
-from ..clients import ClientContext, TopicClient, find_coordinator
+from ..clients import ClientContext
 from ..workload import create_topic_until_done
+from .group_client import GroupClient
 
 _GROUPS = ("adm-consumer", "adm-classic")
 _UNREAD = "unread"
@@ -33,7 +32,6 @@ _PAUSE_S = 0.06
 _ADMIN_PAUSE_S = 0.12
 _JUMPS_EVERY_S = 1.5
 _JUMP_S = 40.0
-_TIMEOUT_S = 1.0
 _MEMBERS_LAST_S = 2.5
 """A session, and a rebalance: so long after the last request no group has members."""
 _LEAVES_PROBABILITY = 0.15
@@ -71,7 +69,7 @@ class AdministeredGroups:
 
     async def run(self) -> None:
         """See `Workload`."""
-        admin = _Client(self._context, "group admin", "")
+        admin = GroupClient(self._context, "group admin", "")
         await create_topic_until_done(admin.client.cluster, NewTopic(_UNREAD, _PARTITIONS, -1, {}))
         members = [_Member(self._context, f"member of {group_id}", group_id) for group_id in _GROUPS]
         admins = [_Administrator(self._context, f"admin of {group_id}", group_id) for group_id in _GROUPS]
@@ -116,24 +114,7 @@ class AdministeredGroups:
         return generation is not None
 
 
-class _Client:
-    """Asks the coordinator of a group."""
-
-    def __init__(self, context: ClientContext, name: str, group_id: str) -> None:
-        self.client = TopicClient(context, name)
-        self.client.cluster.timeout_s = _TIMEOUT_S
-        self.group_id = group_id
-        self.rng = context.rng
-        self.topics = (context.topic, _UNREAD)
-
-    async def ask(self, api: ApiKey, version: int, fields: dict[str, Any]) -> Struct:
-        """The answer of the coordinator. Raises `ClientError` or one of `NO_ANSWER`."""
-        await self.client.refresh()
-        row = await find_coordinator(self.client.cluster, self.group_id)
-        return await self.client.cluster.request_at((row.host, row.port), api, version, fields)
-
-
-class _Member(_Client):
+class _Member(GroupClient):
     """A member of its group, or one who commits without being one."""
 
     def __init__(self, context: ClientContext, name: str, group_id: str) -> None:
@@ -213,19 +194,21 @@ class _Member(_Client):
     async def _commit(self, member_id: str, epoch: int) -> None:
         self._offset += 1
         rows = [{"partition_index": index, "committed_offset": self._offset} for index in range(_PARTITIONS)]
-        topics = [{"name": name, "partitions": rows} for name in self.topics if self.rng.random() < 0.7]
+        topics = [
+            {"name": name, "partitions": rows} for name in (self.client.topic, _UNREAD) if self.rng.random() < 0.7
+        ]
         who = {"group_id": self.group_id, "generation_id_or_member_epoch": epoch, "member_id": member_id}
         answer = await self.ask(ApiKey.OFFSET_COMMIT, 9, {**who, "group_instance_id": None, "topics": topics})
         if any(row.error_code for topic in answer.topics for row in topic.partitions):
             self._id, self._epoch = "", -1
 
 
-class _Administrator(_Client):
+class _Administrator(GroupClient):
     """Deletes and describes one group, and lists all."""
 
     async def act(self) -> None:
         """One request."""
-        steps = (self.delete_group, self._delete_offsets, self._delete_offsets, self._describe, self.listed)
+        steps = (self.delete_group, self._delete_offsets, self._delete_offsets, self.describe, self.listed)
         await self.rng.choice(steps)()
 
     async def delete_group(self) -> int:
@@ -235,22 +218,14 @@ class _Administrator(_Client):
 
     async def _delete_offsets(self) -> None:
         rows = [{"partition_index": index} for index in range(_PARTITIONS) if self.rng.random() < 0.7]
-        topics = [{"name": name, "partitions": rows} for name in self.topics]
+        topics = [{"name": name, "partitions": rows} for name in (self.client.topic, _UNREAD)]
         await self.ask(ApiKey.OFFSET_DELETE, 0, {"group_id": self.group_id, "topics": topics})
-
-    async def _describe(self) -> None:
-        fields = {"include_authorized_operations": False}
-        await self.ask(ApiKey.DESCRIBE_GROUPS, 6, {"groups": [self.group_id], **fields})
-        await self.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, {"group_ids": [self.group_id], **fields})
-
-    async def listed(self) -> list[str]:
-        """Whether its coordinator lists the group."""
-        answer = await self.ask(ApiKey.LIST_GROUPS, 5, {"states_filter": [], "types_filter": []})
-        return [one.group_id for one in answer.groups if one.group_id == self.group_id]
 
     async def committed(self) -> list[int]:
         """The committed offsets of the group."""
-        topics = [{"name": name, "partition_indexes": list(range(_PARTITIONS))} for name in self.topics]
+        topics = [
+            {"name": name, "partition_indexes": list(range(_PARTITIONS))} for name in (self.client.topic, _UNREAD)
+        ]
         group = {"group_id": self.group_id, "topics": topics, "member_id": None, "member_epoch": -1}
         answer = await self.ask(ApiKey.OFFSET_FETCH, 9, {"groups": [group], "require_stable": True})
         rows = [row for topic in answer.groups[0].topics for row in topic.partitions]

@@ -5,8 +5,11 @@ time. Members of the classic protocol offer several protocols in an order of the
 What they are told is judged where it is answered: "the protocol of a generation has the most votes", "a target
 assignment has the partitions of subscribed topics".
 
-In the end no topic and no subscription changes any more. Then each partition of each topic that a member subscribes to
-is read by one member, which subscribes to it, and nobody reads another.
+In some runs members give expressions alone. Each asks for an assignor of the coordinator, and for another one later.
+
+In the end no subscription changes any more. Then each partition of each topic that a member subscribes to is read by
+one member, which subscribes to it, and nobody reads another: also when topics have grown or were created, and when all
+of them were deleted and created anew with as many partitions.
 """
 
 from __future__ import annotations
@@ -18,14 +21,14 @@ from uuid import UUID
 
 from .....cluster.client.admin_client import NewTopic
 from .....cluster.client.client_errors import ClientError
-from .....cluster.client.cluster_client import NO_ANSWER
+from .....cluster.client.cluster_client import NO_ANSWER, ClusterView
 from .....runtime.loop import TaskSet
 from .....wire.api_keys import ApiKey
 from .....wire.codec import Struct
 from ..administrator import RepeatedChange, RetryingAdmin
 from ..clients import ClientContext
 from ..workload import create_topic_until_done
-from .hasty_group import HastyClassicMember, HastyConsumerMember, HastyGroup, HastyMember
+from .hasty_group import ASSIGNORS, HastyClassicMember, HastyConsumerMember, HastyGroup, HastyMember
 
 _NAMED = ("sub-a", "sub-ab", "sub-b")
 _TOPICS = (*_NAMED, "other-a", "other-ab")
@@ -48,6 +51,7 @@ class ChangingSubscriptions(HastyGroup):
     """The members, beside a `SubscribedTopics` of the same run. A `Workload`."""
 
     name = "changing subscriptions"
+    is_described = False
 
     def __init__(self, context: ClientContext) -> None:
         super().__init__(context)
@@ -55,8 +59,8 @@ class ChangingSubscriptions(HastyGroup):
         self._waits_for = "its members act"
 
     def kinds(self) -> tuple[type[HastyMember], ...]:
-        """See `HastyGroup`. There is more to see in the consumer protocol."""
-        return ChoosyClassicMember, *(ChoosyConsumerMember,) * 2
+        """See `HastyGroup`."""
+        return ChoosyClassicMember, ChoosyConsumerMember, PatternMember
 
     def stop(self) -> None:
         """See `Workload`."""
@@ -73,13 +77,14 @@ class ChangingSubscriptions(HastyGroup):
         members = [one for one in self.members if isinstance(one, ChoosyConsumerMember)]
         await self._until_shared(members)
         # Now nothing but the topics themselves can begin another epoch.
-        self._waits_for = "its topics change once more"
-        changing = TaskSet()
-        changing.spawn(self._topics.change_all(), "last changes of topics")
-        while len(changing):
-            await asyncio.gather(*(member.stay() for member in members), return_exceptions=True)
-            await asyncio.sleep(_PAUSE_S)
-        await self._until_shared(members)
+        for change in (self._topics.change_all, self._topics.replace_all):
+            self._waits_for = "its topics change once more"
+            changing = TaskSet()
+            changing.spawn(change(), "last changes of topics")
+            while len(changing):
+                await asyncio.gather(*(member.stay() for member in members), return_exceptions=True)
+                await asyncio.sleep(_PAUSE_S)
+            await self._until_shared(members)
         self._waits_for = ""
 
     async def _until_shared(self, members: list[ChoosyConsumerMember]) -> None:
@@ -141,9 +146,27 @@ class SubscribedTopics(RepeatedChange):
             await self._create(name)
         await asyncio.sleep(_METADATA_S)
 
-    async def _create(self, name: str) -> None:
-        count = self.context.rng.randrange(1, _PARTITIONS_MAX - 1)
-        await create_topic_until_done(self.admin.cluster, NewTopic(name, count, -1, {}))
+    async def replace_all(self) -> None:
+        """Put others in the place of the topics, which have as many partitions."""
+        view = await self._view()
+        counts = {one.name: len(one.partitions) for one in view.topics if one.name in _TOPICS}
+        for name, count in counts.items():
+            await self._delete(name)
+            await self._create(name, count)
+        await asyncio.sleep(_METADATA_S)
+
+    async def _view(self) -> ClusterView:
+        view: ClusterView | None = None
+        while view is None:
+            try:
+                view = await self.admin.cluster.metadata(None)
+            except ClientError:
+                await asyncio.sleep(_PAUSE_S)
+        return view
+
+    async def _create(self, name: str, count: int = 0) -> None:
+        drawn = self.context.rng.randrange(1, _PARTITIONS_MAX - 1)
+        await create_topic_until_done(self.admin.cluster, NewTopic(name, count or drawn, -1, {}))
 
     async def _grow(self, name: str, count: int = 0) -> None:
         drawn = self.context.rng.randrange(2, _PARTITIONS_MAX + 1)
@@ -162,6 +185,8 @@ class SubscribedTopics(RepeatedChange):
 
 class ChoosyConsumerMember(HastyConsumerMember):
     """A member by ConsumerGroupHeartbeat that subscribes to other topics now and then, or by another expression."""
+
+    has_patterns_alone = False
 
     def __init__(self, group: HastyGroup, name: str) -> None:
         super().__init__(group, name)
@@ -201,8 +226,10 @@ class ChoosyConsumerMember(HastyConsumerMember):
 
     def _choose(self) -> None:
         rng = self._rng
-        self._names = tuple(name for name in _NAMED if rng.random() < 0.4)
+        names = tuple(name for name in _NAMED if rng.random() < 0.4)
+        self._names = () if self.has_patterns_alone else names
         self._pattern = rng.choice(("", *_PATTERNS))
+        self._assignor = rng.choice(ASSIGNORS)
         self._must_send_all = True
 
     async def _heartbeat(self, epoch: int, *, has_all_fields: bool) -> Struct:
@@ -213,7 +240,14 @@ class ChoosyConsumerMember(HastyConsumerMember):
 
     def _subscription(self) -> dict[str, Any]:
         # An empty expression takes the place of the one before; without this field that one stays.
-        return {"subscribed_topic_names": list(self._names), "subscribed_topic_regex": self._pattern}
+        names = {"subscribed_topic_names": list(self._names), "subscribed_topic_regex": self._pattern}
+        return {**names, "server_assignor": self._assignor}
+
+
+class PatternMember(ChoosyConsumerMember):
+    """A member that names no topics."""
+
+    has_patterns_alone = True
 
 
 class ChoosyClassicMember(HastyClassicMember):

@@ -2,7 +2,8 @@
 
 The leader of each generation sends every member an assignment of its own. A member that waits too long leaves, or joins
 again, so that a generation often ends before the record of its assignments is committed. What members are given is
-judged where it is answered: "an assignment is what its leader has sent".
+judged where it is answered: "an assignment is what its leader has sent". So is what an observer is told of the group:
+"a group is described as its log says".
 
 In half of the runs the members speak the consumer protocol: a member then repeats its heartbeat while what the first
 one has changed is not committed.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 from .....cluster.client.client_errors import ClientError
@@ -22,6 +23,7 @@ from .....wire.codec import Struct
 from .....wire.errors import ErrorCode
 from .....wire.types import by_topic
 from ..clients import ClientContext, TopicClient, find_coordinator
+from .group_client import GroupClient
 
 GROUP = "hasty"
 _PROTOCOL_TYPE = "hasty"
@@ -29,6 +31,7 @@ _MEMBERS = 4
 _WAITS_S = (0.1, 0.3, 1.0)
 _PAUSE_S = 0.03
 _STAYS_PROBABILITY = 0.75
+ASSIGNORS = ("uniform", "range")
 _LEAVES_PROBABILITY = 0.5
 _REBALANCE_TIMEOUT_MS = 700
 _SESSION_MS = 1_000
@@ -42,6 +45,8 @@ class HastyGroup:
     """The members. A `Workload`."""
 
     name = "hasty group"
+    is_described = True
+    """Whether somebody asks what the group is; nobody is told of topics that do not exist any more."""
 
     def __init__(self, context: ClientContext) -> None:
         self.context = context
@@ -67,7 +72,18 @@ class HastyGroup:
 
     async def run(self) -> None:
         """See `Workload`."""
-        await asyncio.gather(*(self._act(member) for member in self.members))
+        watching = [self._look(GroupClient(self.context, f"{self.name} observer", GROUP))] if self.is_described else []
+        await asyncio.gather(*(self._act(member) for member in self.members), *watching)
+
+    async def _look(self, observer: GroupClient) -> None:
+        """Ask what the group is, again and again, while its changes are not committed yet."""
+        while not self.stopping:
+            try:
+                await observer.describe()
+                await observer.listed()
+            except (ClientError, *NO_ANSWER):
+                pass
+            await asyncio.sleep(self.context.rng.expovariate(1 / _PAUSE_S))
 
     async def _act(self, member: HastyMember) -> None:
         await member.client.until_known()
@@ -80,10 +96,18 @@ class HastyGroup:
         self._left -= 1
 
 
+class OwnerOfMembers(Protocol):
+    """The workload that members are of."""
+
+    context: ClientContext
+
+
 class HastyMember:
     """One member; it has a new id each time that it has left. `_generation` is its generation or epoch."""
 
-    def __init__(self, group: HastyGroup, name: str) -> None:
+    group_id = GROUP
+
+    def __init__(self, group: OwnerOfMembers, name: str) -> None:
         self.client = TopicClient(group.context, name)
         self._rng = group.context.rng
         self._id = ""
@@ -116,11 +140,11 @@ class HastyMember:
 
     async def _ask(self, api: ApiKey, version: int, fields: dict[str, Any]) -> Struct:
         at = await self._find()
-        return await self.client.cluster.request_at(at, api, version, {"group_id": GROUP, **fields})
+        return await self.client.cluster.request_at(at, api, version, {"group_id": self.group_id, **fields})
 
     async def _find(self) -> tuple[str, int]:
         if self._coordinator is None:
-            row = await find_coordinator(self.client.cluster, GROUP)
+            row = await find_coordinator(self.client.cluster, self.group_id)
             self._coordinator = row.host, row.port
         return self._coordinator
 
@@ -128,11 +152,14 @@ class HastyMember:
 class HastyConsumerMember(HastyMember):
     """A member by ConsumerGroupHeartbeat, which gives up whatever it is told to at once."""
 
+    _assignor: str | None = None
+
     async def act(self) -> None:
         """See `HastyMember`."""
         self.client.cluster.timeout_s = self._rng.choice(self._waits_s)
         if not self._id:
             self._id = f"{self.client.cluster.client_id} {self._rng.getrandbits(32):08x}"
+            self._assignor = self._rng.choice((None, *ASSIGNORS))
         epoch = -1 if self._must_leave else max(self._generation, 0)
         answer = await self._heartbeat(epoch, has_all_fields=not epoch)
         self._on_code(answer.error_code)
@@ -157,12 +184,15 @@ class HastyConsumerMember(HastyMember):
         return await self._ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, {**fields, **subscription})
 
     def _subscription(self) -> dict[str, Any]:
-        return {"subscribed_topic_names": [self.client.topic]}
+        return {"subscribed_topic_names": [self.client.topic], "server_assignor": self._assignor}
 
 
 class HastyClassicMember(HastyMember):
     """A member by JoinGroup, SyncGroup, Heartbeat and LeaveGroup."""
 
+    session_ms = _SESSION_MS
+    rebalance_timeout_ms = _REBALANCE_TIMEOUT_MS
+    instance_id: str | None = None
     _protocol = ""
 
     async def act(self) -> None:
@@ -199,15 +229,18 @@ class HastyClassicMember(HastyMember):
             self._generation = joined.generation_id
 
     async def _ask_to_join(self) -> Struct:
-        times = {"session_timeout": _SESSION_MS, "rebalance_timeout": _REBALANCE_TIMEOUT_MS}
+        times = {"session_timeout": self.session_ms, "rebalance_timeout": self.rebalance_timeout_ms}
         what = {"protocol_type": _PROTOCOL_TYPE, "protocols": self._protocols()}
-        return await self._ask(ApiKey.JOIN_GROUP, 9, {"member_id": self._id, **times, **what})
+        return await self._ask(ApiKey.JOIN_GROUP, 9, {**self._who(), **times, **what})
+
+    def _who(self) -> dict[str, Any]:
+        return {"member_id": self._id, "group_instance_id": self.instance_id}
 
     def _protocols(self) -> list[dict[str, Any]]:
         return [{"name": "any", "metadata": b""}]
 
     async def _ask_for_assignment(self, generation: int, assignments: Sequence[Mapping[str, Any]]) -> Struct:
-        fields = {"generation_id": generation, "member_id": self._id, "assignments": assignments}
+        fields = {"generation_id": generation, **self._who(), "assignments": assignments}
         what = {"protocol_type": _PROTOCOL_TYPE, "protocol_name": self._protocol}
         return await self._ask(ApiKey.SYNC_GROUP, 5, {**fields, **what})
 

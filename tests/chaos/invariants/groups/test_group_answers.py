@@ -62,7 +62,7 @@ class Client:
         """Answer a request, which is judged at once. Raises `InvariantBroken`."""
         parts = response_frame(api, version, number, encode_response(api, version, fields))
         self._back.on_sent(b"".join(bytes(part) for part in parts))
-        self.answers.check({0: 0}, [0])
+        self.answers.check({0: 0})
 
     def commit(self, offset: int, member_id: str = "", epoch: int = -1) -> int:
         who = {"group_id": GROUP, "generation_id_or_member_epoch": epoch, "member_id": member_id}
@@ -383,6 +383,49 @@ def test_a_group_of_the_log_is_listed() -> None:
     client.answer(number, ApiKey.LIST_GROUPS, 5, {"groups": [row]})
     with pytest.raises(InvariantBroken, match=KNOWN):
         client.answer(client.ask(ApiKey.LIST_GROUPS, 5, {}), ApiKey.LIST_GROUPS, 5, {"groups": []})
+
+
+def _listed(client: Client, *, number: int | None = None, **fields: str) -> None:
+    """The group is listed to a client that has asked under this number, or asks now."""
+    asked = client.ask(ApiKey.LIST_GROUPS, 5, {}) if number is None else number
+    row = {"group_id": GROUP, "protocol_type": "consumer", **fields}
+    client.answer(asked, ApiKey.LIST_GROUPS, 5, {"groups": [row]})
+
+
+def test_a_consumer_group_is_shown_as_it_was_committed() -> None:
+    client = Client()
+    with pytest.raises(InvariantBroken, match=DESCRIBED):
+        _listed(client, group_type="consumer", group_state="Stable")
+    client.topic.append(*member("a", 1, (0,)), *epochs(1))
+    number = client.ask(ApiKey.LIST_GROUPS, 5, {})
+    _listed(client, group_type="consumer", group_state="Stable")
+    client.topic.append(*member("b", 2, (1,)), *epochs(2))
+    _listed(client, group_type="consumer", group_state="Reconciling")
+    _listed(client, number=number, group_type="consumer", group_state="Stable")
+    for kind, state in (("consumer", "Stable"), ("consumer", "Empty"), ("classic", "Stable")):
+        with pytest.raises(InvariantBroken, match=DESCRIBED):
+            _listed(client, group_type=kind, group_state=state)
+
+
+def test_a_consumer_group_is_described_as_it_was_committed() -> None:
+    client = Client()
+    client.topic.append(*member("a", 1, (0,)), *epochs(1))
+    parts = {"topic_partitions": [{"topic_id": TOPIC_ID, "topic_name": "t", "partitions": [0]}]}
+    row: dict[str, Any] = {"member_id": "a", "instance_id": None, "rack_id": None}
+    row |= {"client_id": "c", "client_host": "/h"}
+    written = client.topic.log.consumer[GROUP]
+    names, target = written.members["a"].topic_names, written.target.get("a", ())
+    row |= {"subscribed_topic_names": list(names), "subscribed_topic_regex": written.members["a"].topic_regex}
+    row |= {"assignment": parts, "target_assignment": parts if target else {"topic_partitions": []}}
+    group = {"group_id": GROUP, "group_state": "Stable", "assignor_name": "uniform", "error_message": None}
+    for epoch in (1, 2):
+        told = {**group, "group_epoch": epoch, "assignment_epoch": epoch, "members": [{**row, "member_epoch": epoch}]}
+        number = client.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, {"group_ids": [GROUP]})
+        if epoch == 1:
+            client.answer(number, ApiKey.CONSUMER_GROUP_DESCRIBE, 1, {"groups": [told]})
+            continue
+        with pytest.raises(InvariantBroken, match=DESCRIBED):
+            client.answer(number, ApiKey.CONSUMER_GROUP_DESCRIBE, 1, {"groups": [told]})
 
 
 def test_answers_of_an_event_that_was_interrupted_are_not_judged() -> None:
