@@ -28,6 +28,7 @@ from .invariants.answers.controller_answers import ControllerAnswers
 from .invariants.answers.fetch_answers import FetchAnswers
 from .invariants.answers.vote_answers import VoteAnswers
 from .invariants.derived.compacted_logs import CompactedLogs
+from .invariants.derived.lone_decisions import LoneDecisionChecker
 from .invariants.derived.metadata_changes import MetadataChangeChecker
 from .invariants.derived.metadata_images import ImageChecker
 from .invariants.derived.noted_gaps import NotedGapsChecker
@@ -92,7 +93,7 @@ class SimulatedCluster:
         self._images, self._producer_ids = ImageChecker(), ProducerIdChecker()
         self.quorum = QuorumChecker(self.voters, world.trace.note, lambda: world.now_s, is_dynamic=is_dynamic)
         self._controller_answers = ControllerAnswers(self.quorum, self._images.since)
-        self._vote_answers = VoteAnswers()
+        self._vote_answers, self.lone_decisions = VoteAnswers(), LoneDecisionChecker()
         settings = NodeConfig.from_properties(self.properties(self.brokers[0]))
         self._min_isr: int = settings["min.insync.replicas"]
         self.transactions = TransactionChecker(
@@ -484,6 +485,7 @@ class SimulatedCluster:
         self._vote_answers.check()
         self.quorum_steps.after_event(node_id)
         self._controller_answers.check()
+        self.lone_decisions.check()
         changed = self.replica_steps.after_event(node_id)
         self.partitions.after_event(node_id, changed)
         self.fetches.after_event(node_id, changed)

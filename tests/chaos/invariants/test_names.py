@@ -26,6 +26,7 @@ MODULES = {
     ),
     "what nodes make of the metadata": (
         "derived/compacted_logs",
+        "derived/lone_decisions",
         "derived/metadata_changes",
         "derived/metadata_images",
         "derived/noted_gaps",
@@ -59,7 +60,7 @@ MODULES = {
         "settings/told_producers",
         "settings/topic_settings_checker",
     ),
-    "clients": ("answers/fetch_answers", "answers/fetch_session_model", "client_invariants"),
+    "clients": ("answers/cleaned_answers", "answers/fetch_answers", "answers/fetch_session_model", "client_invariants"),
 }
 OF_CLIENTS = {
     "an acked record is committed": "partition_invariants",

@@ -236,17 +236,28 @@ class TransactionalProducer:
     # ---------------------------------------------------------------- records
 
     async def send(self, topic: str, partition: int, values: Sequence[str]) -> None:
-        """Write records in the transaction, one batch; returns when they are acked."""
+        """Write records in the transaction, whose values are their keys, as one batch; returns when they are acked."""
+        await self._send(topic, partition, lambda: self._with_own_keys(values))
+
+    async def send_records(self, topic: str, partition: int, records: Sequence[NewRecord]) -> None:
+        """As `send`, with keys and headers."""
+        await self._send(topic, partition, lambda: records)
+
+    async def _send(self, topic: str, partition: int, records: Callable[[], Sequence[NewRecord]]) -> None:
         try:
             await self._add_partition(topic, partition)
-            await self._produce(topic, partition, values)
+            await self._produce(topic, partition, records())
         except AbortableError:
             self._must_bump = True
             raise
 
     async def send_without_adding(self, topic: str, partition: int, values: Sequence[str]) -> None:
         """Write records as if the partition belonged to a transaction, of which the coordinator is told nothing."""
-        await self._produce(topic, partition, values)
+        await self._produce(topic, partition, self._with_own_keys(values))
+
+    def _with_own_keys(self, values: Sequence[str]) -> list[NewRecord]:
+        now_ms = self._context.wall_ms()
+        return [NewRecord(value.encode(), value.encode(), (), now_ms) for value in values]
 
     async def _add_partition(self, topic: str, partition: int) -> None:
         if (topic, partition) in self._added:
@@ -264,12 +275,10 @@ class TransactionalProducer:
             await self._repeat(request, answer, _partition_error_code)
         self._added[topic, partition] = None
 
-    async def _produce(self, topic: str, partition: int, values: Sequence[str]) -> None:
+    async def _produce(self, topic: str, partition: int, records: Sequence[NewRecord]) -> None:
         version = 12 if self.version >= _WITH_EPOCH_BUMP else 11
         sequence = self._sequences.get((topic, partition), 0)
         producer_id, epoch = self.producer
-        now_ms = self._context.wall_ms()
-        records = [NewRecord(value.encode(), value.encode(), (), now_ms) for value in values]
         data = encode_batch(
             records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, is_transactional=True
         )
@@ -292,7 +301,7 @@ class TransactionalProducer:
             self._judge(code, f"produce to {topic}-{partition}")
             await asyncio.sleep(_RETRY_PAUSE_S)
             await client.refresh()
-        self._sequences[topic, partition] = sequence + len(values)
+        self._sequences[topic, partition] = sequence + len(records)
         if self._repeats is not None:
             self._repeats.on_sent(SentTransactionalBatch(topic, partition, version, fields, self.producer))
             await self._repeats.send_old_batch(self._topic, self.producer)
