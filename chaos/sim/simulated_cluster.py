@@ -28,7 +28,6 @@ from .invariants.answers.controller_answers import ControllerAnswers
 from .invariants.answers.fetch_answers import FetchAnswers
 from .invariants.answers.vote_answers import VoteAnswers
 from .invariants.derived.compacted_logs import CompactedLogs
-from .invariants.derived.lone_decisions import LoneDecisionChecker
 from .invariants.derived.metadata_changes import MetadataChangeChecker
 from .invariants.derived.metadata_images import ImageChecker
 from .invariants.derived.noted_gaps import NotedGapsChecker
@@ -44,6 +43,7 @@ from .invariants.invariant_broken import InvariantBroken
 from .invariants.partition_invariants import PartitionChecker, PartitionKey
 from .invariants.quorum_invariants import QuorumChecker, log_of
 from .invariants.settings.topic_settings_checker import TopicSettingsChecker
+from .invariants.steps.lone_decisions import LoneDecisionChecker
 from .invariants.steps.partition_steps import PartitionStepChecker
 from .invariants.steps.quorum_steps import QuorumStepChecker
 from .invariants.steps.replica_steps import ReplicaStepChecker

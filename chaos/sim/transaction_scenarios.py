@@ -9,9 +9,9 @@ faults are short, and no node is cut off from clients.
 "used-up-producer-ids": epochs and blocks of producer ids are so small that they run out all the time, under requests
 that come twice, and under transactions that are kept for a producer that has recovered.
 
-"cleaned-transactions": indexes have so little room that one compaction makes several segments, and transactions last
-over several of them. Tombstones and markers stay for longer than a node is away: a follower that misses a marker has
-its transaction open for ever, as in Apache Kafka.
+"cleaned-transactions": indexes are so small that one compaction makes several segments, and transactions last over
+several of them. Tombstones and markers stay for longer than a node is away: a follower that misses a marker has its
+transaction open for ever, as in Apache Kafka.
 """
 
 from __future__ import annotations

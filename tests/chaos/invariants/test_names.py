@@ -26,7 +26,7 @@ MODULES = {
     ),
     "what nodes make of the metadata": (
         "derived/compacted_logs",
-        "derived/lone_decisions",
+        "steps/lone_decisions",
         "derived/metadata_changes",
         "derived/metadata_images",
         "derived/noted_gaps",

@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from raftwerk.chaos.sim.invariants.derived.lone_decisions import LoneDecisionChecker
 from raftwerk.chaos.sim.invariants.invariant_broken import InvariantBroken
+from raftwerk.chaos.sim.invariants.steps.lone_decisions import LoneDecisionChecker
 from raftwerk.controller.metadata.features import METADATA_VERSION_WITH_ELR
 from raftwerk.controller.metadata.metadata_image import (
     ELR_FEATURE,

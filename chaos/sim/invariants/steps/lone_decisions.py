@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
+from weakref import WeakKeyDictionary
 
 from .....controller.metadata.metadata_image import MetadataImage, PartitionRegistration, TopicImage
 from .....controller.metadata.metadata_records import Record
@@ -37,7 +38,7 @@ class LoneDecisionChecker:
     def watching(self) -> Iterator[None]:
         """Until it is left, the decisions of all controllers are made again."""
         leave, make, goal = broker_departures._replicas_leave, PartitionRules.__init__, PartitionRules.goal
-        made: dict[int, tuple[MetadataImage, ControllerSettings]] = {}
+        made = WeakKeyDictionary[PartitionRules, tuple[MetadataImage, ControllerSettings]]()
 
         def replicas_leave(
             image: MetadataImage,
@@ -66,7 +67,7 @@ class LoneDecisionChecker:
 
         def make_rules(rules: PartitionRules, image: MetadataImage, settings: ControllerSettings) -> None:
             make(rules, image, settings)
-            made[id(rules)] = image, settings
+            made[rules] = image, settings
 
         def goal_of(
             rules: PartitionRules,
@@ -77,7 +78,7 @@ class LoneDecisionChecker:
         ) -> Goal:
             found = goal(rules, topic, isr, acceptable, unclean_shutdown)
             fresh = PartitionRules.__new__(PartitionRules)
-            make(fresh, *made[id(rules)])
+            make(fresh, *made[rules])
             anew = goal(fresh, topic, isr, acceptable, unclean_shutdown)
             if found != anew:
                 self._note(f"{topic}: {found}, it is {anew}")
