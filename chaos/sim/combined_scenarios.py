@@ -262,4 +262,18 @@ COMBINED_SCENARIOS = (
         properties={**GROUP_SETTINGS, **TRANSACTION_SETTINGS},
         constants=("small steps",),
     ),
+    Scenario(
+        "alike-partitions",
+        "brokers and directories fail under partitions with the same replicas, hardly two of which are in one state",
+        kinds=(*(FaultKind.KILL,) * 3, *(FaultKind.STOP,) * 3, FaultKind.ISOLATE, FaultKind.DIR_FAILS),
+        targets=("n1", "n2", "n3"),
+        controllers=3,
+        partitions=1,
+        faults_s=9.0,
+        mean_gap_s=0.35,
+        mean_duration_s=0.9,
+        workloads=("alike partitions",),
+        properties=_SHORT_TIMES,
+        extra_log_dirs=("/disk2",),
+    ),
 )

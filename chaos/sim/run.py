@@ -30,6 +30,7 @@ from .simulated_cluster import SimulatedCluster
 from .workloads.access.access_changes import AccessChanges
 from .workloads.access.login_settings import allows_without_acl
 from .workloads.acks_one import AcksOneLoad
+from .workloads.alike_partitions import AlikePartitions
 from .workloads.clients import ClientContext, IdempotentProducer, TopicConsumer
 from .workloads.compacted_topic import CompactedTopicLoad
 from .workloads.deletion.deleted_records import DeletedRecordsLoad
@@ -64,6 +65,7 @@ from .workloads.settings.changing_topic import ChangingTopicLoad, KeptKeysLoad
 from .workloads.topic_changes import WIDE, TopicChanges
 from .workloads.transactions.contested_transactions import ContestedTransactions
 from .workloads.transactions.grouped_processors import GroupedProcessors
+from .workloads.transactions.keyed_transactions import KeyedTransactions
 from .workloads.transactions.mixed_commits import MixedCommits
 from .workloads.transactions.read_process_write import ReadProcessWrite
 from .workloads.transactions.transaction_administrator import TransactionAdministrator
@@ -135,7 +137,7 @@ class Run:
             first_voters=scenario.first_voters,
             has_logins=AccessChanges.name in scenario.workloads,
             racks=[*scenario.racks[0]] if scenario.racks else (),
-            may_choose_replicas=_ASSIGNED in scenario.workloads,
+            may_choose_replicas=any(name in scenario.workloads for name in (_ASSIGNED, AlikePartitions.name)),
         )
         self.cluster = SimulatedCluster(self.world, config)
         self.faults = list(faults) if faults is not None else self._draw()
@@ -191,7 +193,7 @@ class Run:
         gc_was_on = gc.isenabled()
         gc.disable()  # so that memory use does not decide when objects are finalized
         try:
-            with self.world, self._drawn_constants(), recording() as seen:
+            with self.world, self._drawn_constants(), self.cluster.lone_decisions.watching(), recording() as seen:
                 try:
                     self._phases()
                 except (InvariantBroken, SimulationError) as error:
@@ -338,6 +340,7 @@ class Run:
             ContestedTransactions.name: lambda: ContestedTransactions(
                 context("contested transactions", "contested", History()), any_style
             ),
+            KeyedTransactions.name: lambda: KeyedTransactions(context("keyed", "keyed", History()), any_style),
             "mixed commits": lambda: MixedCommits(context("mixed commits")),
             "late old transactions": lambda: TransactionalWriters(
                 transactions, lambda: ClientStyle(1, is_impatient=True)
@@ -447,6 +450,9 @@ class Run:
             "moves": lambda: Reassignments(context("moves"), cluster.brokers, cluster.why_reassigning),
             "moves of transactions": lambda: TransactionMoves(
                 context("moves", "transactions"), cluster.brokers, cluster.why_reassigning
+            ),
+            AlikePartitions.name: lambda: AlikePartitions(
+                context("alike partitions", "alike"), cluster.brokers, cluster.why_reassigning
             ),
             "cancelled moves": lambda: CancelledReassignments(
                 context("moves"), cluster.brokers, cluster.why_reassigning

@@ -46,6 +46,7 @@ from .invariants.invariant_broken import InvariantBroken
 from .invariants.partition_invariants import PartitionChecker, PartitionKey
 from .invariants.quorum_invariants import QuorumChecker, log_of
 from .invariants.settings.topic_settings_checker import TopicSettingsChecker
+from .invariants.steps.lone_decisions import LoneDecisionChecker
 from .invariants.steps.partition_steps import PartitionStepChecker
 from .invariants.steps.quorum_steps import QuorumStepChecker
 from .invariants.steps.replica_steps import ReplicaStepChecker
@@ -95,7 +96,7 @@ class SimulatedCluster:
         self._images, self._producer_ids = ImageChecker(), ProducerIdChecker()
         self.quorum = QuorumChecker(self.voters, world.trace.note, lambda: world.now_s, is_dynamic=is_dynamic)
         self._controller_answers = ControllerAnswers(self.quorum, self._images.since)
-        self._vote_answers = VoteAnswers()
+        self._vote_answers, self.lone_decisions = VoteAnswers(), LoneDecisionChecker()
         settings = NodeConfig.from_properties(self.properties(self.brokers[0]))
         self._min_isr: int = settings["min.insync.replicas"]
         self.transactions = TransactionChecker(
@@ -497,6 +498,7 @@ class SimulatedCluster:
         self._vote_answers.check()
         self.quorum_steps.after_event(node_id)
         self._controller_answers.check()
+        self.lone_decisions.check()
         changed = self.replica_steps.after_event(node_id)
         self.partitions.after_event(node_id, changed)
         self._replica_states.after_event(node_id, changed)

@@ -14,12 +14,17 @@ that come twice, and under transactions that are kept for a producer that has re
 "contested-ids": a producer takes over the id of another one that is in the middle of a transaction and goes on, so that
 requests of both are at the same brokers within one round trip. Epochs are used up soon, so that they often have
 different producer ids.
+
+"cleaned-transactions": indexes are so small that one compaction makes several segments, and transactions last over
+several of them. Tombstones and markers stay for longer than a node is away: a follower that misses a marker has its
+transaction open for ever, as in Apache Kafka.
 """
 
 from __future__ import annotations
 
 from .faults.fault import FaultKind
 from .scenario import Scenario
+from .workloads.compacted_topic import SETTINGS as KEYS_SETTINGS
 from .workloads.producers.silent_producers import SETTINGS as SILENCE_SETTINGS
 from .workloads.transactions.transaction_administrator import SETTINGS as ADMINISTRATOR_SETTINGS
 from .workloads.transactions.transactional_writers import EXPIRATION_SETTINGS
@@ -96,5 +101,28 @@ TRANSACTION_SCENARIOS = (
         mean_duration_s=0.3,
         workloads=("wrapping producers", "elections for wrapping producers"),
         properties={"log.roll.ms": "500"},
+    ),
+    Scenario(
+        "cleaned-transactions",
+        "transactions of a compacted topic last over segments, of which one compaction makes several, until markers go",
+        kinds=(*(FaultKind.KILL_AT_OPERATION,) * 4, FaultKind.KILL, FaultKind.STOP, FaultKind.SLOW_LINK),
+        targets=("leader", "n1", "n2", "n3"),
+        partitions=1,
+        faults_s=4.0,
+        mean_gap_s=0.6,
+        mean_duration_s=0.25,
+        workloads=("keyed transactions",),
+        properties={
+            **TRANSACTION_SETTINGS,
+            **KEYS_SETTINGS,
+            "log.cleaner.backoff.ms": "200",
+            "log.flush.offset.checkpoint.interval.ms": "200",
+            "log.flush.offset.checkpoint.min.bytes": "1",
+            "transaction.state.log.num.partitions": "1",
+        },
+        drawn_properties={
+            "log.cleaner.delete.retention.ms": ("1500", "2500"),
+            "log.index.size.max.bytes": ("24", "36", "60", "120"),
+        },
     ),
 )

@@ -233,8 +233,8 @@ def _has_first(segments: list[Segment], aborted: AbortedTransaction) -> bool:
     for segment in segments:
         if segment.base_offset <= offset < segment.next_offset:
             for _, header in scan_headers(segment.file, segment.locate(offset), segment.size_bytes, 1024):
-                if header.base_offset > offset:
-                    break  # compaction has removed it
+                if header.base_offset > offset or (header.producer_id < 0 and not header.record_count):
+                    break  # compaction has removed it, or put an empty batch in its place
                 is_first = header.is_transactional and not header.is_control and header.base_offset == offset
                 return is_first and header.producer_id == aborted.producer_id
     return True

@@ -63,6 +63,7 @@ CHECKED_IN_EVERY_RUN: Mapping[str, tuple[str, ...]] = {
     "what nodes make of the metadata": (
         "the metadata of a node are what the committed records say",
         "a node is told of all that has changed in its metadata",
+        "a decision about many partitions is the one about each alone",
         "the voters of a node are those of its log",
         "no producer id is given to two brokers",
         "a leader goes by the min.insync.replicas of the metadata",

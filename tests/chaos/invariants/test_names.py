@@ -27,6 +27,7 @@ MODULES = {
     ),
     "what nodes make of the metadata": (
         "derived/compacted_logs",
+        "steps/lone_decisions",
         "derived/metadata_changes",
         "derived/metadata_images",
         "derived/noted_gaps",
@@ -61,6 +62,7 @@ MODULES = {
         "settings/topic_settings_checker",
     ),
     "clients": (
+        "answers/cleaned_answers",
         "answers/epoch_answers",
         "answers/fetch_answers",
         "answers/read_replicas",

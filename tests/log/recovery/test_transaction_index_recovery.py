@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 
 import pytest
+from support.log.compacted_logs import COMPACT, drive, plan_of
 from support.log.crashes import CONFIG, Kill, KilledError, transactional_log
 from support.log.damaged_files import marker
 from support.log.logs import DIRECTORY, NOW_MS, append, batch, headers_of, make_runtime, open_log, read_all
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
+from raftwerk.log.cleaner.compaction import clean
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.log.segment.transaction_index import AbortedTransaction
 from raftwerk.log.state.producer_state import CompletedTransaction
@@ -206,6 +209,32 @@ def test_a_transaction_index_that_is_right_is_not_made_again(compacted: bool, ca
     again = open_log(runtime, CONFIG, recovery_point=8, clean_shutdown=True)
     assert again.aborted_transactions(0, 8) == before
     assert not caplog.messages
+
+
+def test_an_empty_batch_in_the_place_of_the_first_one_does_not_make_the_index_wrong(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Compaction puts it at the end of a segment, and leaves the marker, which is in another one, until its next pass.
+
+    An index that is made again costs the snapshots of producers: a compacted log tells less of them.
+    """
+    runtime, disk = make_runtime()
+    config = replace(COMPACT, segment_bytes=200)
+    log = open_log(runtime, config)
+    data = batch(1, producer_id=8, producer_epoch=0, base_sequence=0, is_transactional=True)
+    log.append_as_leader(data, 0, NOW_MS, guard=VERIFICATION_OFF)
+    log.roll()
+    abort(log, 1)
+    log.roll()
+    append(log, 1)
+    log.flush()
+    drive(clean(log, disk, plan_of(log)))
+    assert [segment.base_offset for segment in log.segments] == [0, 1, 4] and aborted(log) == [(0, 3)]
+    snapshots = [name for name in disk.listdir(DIRECTORY) if name.endswith(".snapshot")]
+    log.close()
+    log = open_log(runtime, config, recovery_point=5, clean_shutdown=True)
+    assert aborted(log) == [(0, 3)] and not caplog.messages
+    assert set(snapshots) <= set(disk.listdir(DIRECTORY))
 
 
 def test_segments_below_the_start_go_one_after_the_other_durably() -> None:

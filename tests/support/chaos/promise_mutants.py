@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -16,7 +16,10 @@ from raftwerk.broker.groups.classic.classic_group import ClassicGroup
 from raftwerk.broker.groups.consumer.consumer_group import ConsumerGroup
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.controller.metadata import metadata_snapshot
-from raftwerk.controller.partitions import alter_partition, reassignment
+from raftwerk.controller.metadata.metadata_image import PartitionRegistration, TopicImage
+from raftwerk.controller.metadata.metadata_records import PartitionChangeRecord
+from raftwerk.controller.partitions import alter_partition, broker_departures, reassignment
+from raftwerk.controller.partitions.partition_change import Goal
 from raftwerk.controller.quorum_controller import QuorumController
 from raftwerk.controller.term import PendingRequest, Term
 from raftwerk.isr.directories import log_dir_moves
@@ -27,6 +30,7 @@ from raftwerk.isr.partition import Partition
 from raftwerk.isr.replica import Replica
 from raftwerk.log import partition_log
 from raftwerk.log.cleaner import batch_filter, compaction, log_cleaner
+from raftwerk.log.cleaner.cleaned_transactions import CleanedTransactions
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.log.recovery import log_recovery, segment_recovery
 from raftwerk.log.segment import rolling_and_retention
@@ -54,6 +58,8 @@ ORIGINAL_COPY_BATCHES = log_dir_moves.copy_batches
 ORIGINAL_RESUME = segment_recovery.resume
 ORIGINAL_LOAD = log_recovery.load
 ORIGINAL_MEASURE = log_cleaner.measure
+ORIGINAL_RUN_GROUP = compaction._GroupCopy.run
+ORIGINAL_DECIDE = broker_departures._DecisionCache.decide
 ORIGINAL_REBUILD = batch_filter.rebuild
 ORIGINAL_APPEND_VALIDATED = Appends._append_validated
 ORIGINAL_MAKE_LEADER = Replica.make_leader
@@ -254,6 +260,23 @@ def horizon_from_the_record(header: BatchHeader, body: Any, kept: Any, horizon_m
     return ORIGINAL_REBUILD(header, body, kept, None if horizon_ms is None else header.max_timestamp + 200)
 
 
+def look_for_transactions_anew(self: compaction._GroupCopy, group: Sequence[Segment]) -> Any:
+    """A marker is taken for idle when the records of its transaction went into the segment before."""
+    aborted = self._watch.log.aborted_transactions(group[0].base_offset, group[-1].next_offset)
+    self._transactions = CleanedTransactions(aborted)
+    return ORIGINAL_RUN_GROUP(self, group)
+
+
+def remember_for_any_elr(
+    self: broker_departures._DecisionCache, topic: TopicImage, index: int, partition: PartitionRegistration, goal: Goal
+) -> PartitionChangeRecord | None:
+    """As if the eligible leader replicas were missing from the key of what is remembered."""
+    known: dict[Any, PartitionRegistration] = self.__dict__.setdefault("first_of_a_kind", {})
+    first = known.setdefault((partition._replace(elr=(), leader_epoch=0, partition_epoch=0), goal.isr), partition)
+    is_alike = not (partition.adding_replicas or partition.removing_replicas)
+    return ORIGINAL_DECIDE(self, topic, index, first if is_alike else partition, goal)
+
+
 PROMISE_MUTANTS = (
     Mutant("a log takes another one's place, and no mark says so", write_no_marks, ("dirs-power",)),
     Mutant(
@@ -381,6 +404,16 @@ PROMISE_MUTANTS = (
         "a segment may be compacted when its first record may",
         replacing(log_cleaner, "measure", age_of_the_first),
         ("kept-keys",),
+    ),
+    Mutant(
+        "compaction looks for transactions anew in each segment that it makes",
+        replacing(compaction._GroupCopy, "run", look_for_transactions_anew),
+        ("cleaned-transactions",),
+    ),
+    Mutant(
+        "a remembered decision ignores the eligible replicas",
+        replacing(broker_departures._DecisionCache, "decide", remember_for_any_elr),
+        ("alike-partitions",),
     ),
 )
 

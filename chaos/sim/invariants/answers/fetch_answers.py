@@ -41,6 +41,7 @@ from ....specification.transactions.log_replay import LogReplay
 from ..invariant_broken import InvariantBroken
 from ..partition_invariants import PartitionChecker, PartitionKey
 from .answered_requests import AnsweredRequests
+from .cleaned_answers import CleanedAnswers
 from .fetch_session_model import FetchedKey, FetchSessionModel, FetchSessionModels, rows_in, wanted_in
 from .read_replicas import FIRST_VERSION, check_not_preferred, check_preferred
 from .replica_states import ENOUGH_EVENTS, LATE_S, Around, ReplicaStates, SeenReplica, find_replica
@@ -84,6 +85,7 @@ class FetchAnswers:
         self._now_s = now_s
         self._may_send_later = may_send_later
         self._sessions = FetchSessionModels()
+        self._cleaned = CleanedAnswers(partitions)
         self._replays: dict[PartitionKey, LogReplay] = {}
         self._waiting: dict[int, dict[_Asked, None]] = {}
         self._answered: list[tuple[_Asked, bytes]] = []
@@ -187,7 +189,10 @@ class FetchAnswers:
             return
         self._check_preferred(asked, wanted, row, replica, where)
         self._check_offsets(row, replica, where)
-        if not replica.log.config.is_compacted and row.diverging_epoch is None:
+        if row.diverging_epoch is None and replica.log.config.is_compacted:
+            is_stable = asked.request.isolation_level == READ_COMMITTED
+            self._cleaned.check((replica.topic_id, row.partition), wanted, row, where, is_stable=is_stable)
+        elif row.diverging_epoch is None:
             self._check_records(asked, wanted, row, replica, where)
 
     def _check_preferred(
@@ -207,8 +212,12 @@ class FetchAnswers:
         if row.high_watermark > end_offset:
             detail = f"{where}: {row.high_watermark} is told, {end_offset} are committed"
             raise InvariantBroken("a fetch shows nothing above the high watermark", detail)
-        replay = None if replica.log.config.is_compacted else self._replay(key)
-        if replay is None or replay.end_offset < row.high_watermark:
+        if replica.log.config.is_compacted:
+            replay, reached = self._partitions.transactions.committed_of(key)[0], end_offset
+        else:
+            replay = self._replay(key)
+            reached = replay.end_offset
+        if committed is None or reached < row.high_watermark or committed.end_offset < row.high_watermark:
             return
         first = min(row.log_start_offset, row.high_watermark)
         stable_offset = max(replay.stable_offset(row.high_watermark), first)

@@ -13,7 +13,7 @@ none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from .....log.partition_log import PartitionLog
@@ -36,7 +36,8 @@ def check_cleaned(log: PartitionLog, committed: LogReplay, where: str) -> None:
     """Compare a log with the replay of all that was ever committed to it. Raises `InvariantBroken`."""
     found = LogReplay()
     found.end_offset = log.log_start_offset
-    hidden = _Hidden(log)
+    aborted = log.aborted_transactions(log.log_start_offset, log.log_end_offset)
+    hidden = HiddenBatches((one.producer_id, one.first_offset) for one in aborted)
     kept: dict[int, list[tuple[int, bool, bool]]] = {}
     for header, batch in batches_of(log, log.log_start_offset, min(log.log_end_offset, committed.end_offset)):
         marker = found.follow(header, batch)
@@ -116,12 +117,12 @@ def _covering(ended: list[EndedTransaction], offset: int) -> EndedTransaction | 
     return next((one for one in ended if one.first_offset <= offset < one.marker_offset), None)
 
 
-class _Hidden:
+class HiddenBatches:
     """What a consumer at read_committed leaves out: from the first offset of an aborted transaction to its marker."""
 
-    def __init__(self, log: PartitionLog) -> None:
-        aborted = log.aborted_transactions(log.log_start_offset, log.log_end_offset)
-        self._to_come = sorted(((one.first_offset, one.producer_id) for one in aborted), reverse=True)
+    def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
+        """`aborted` has the producer id and the first offset of each."""
+        self._to_come = sorted(((first_offset, producer_id) for producer_id, first_offset in aborted), reverse=True)
         self._aborted: dict[int, None] = {}
 
     def hides(self, producer_id: int, last_offset: int) -> bool:

@@ -11,7 +11,7 @@ opened in a partition" (KIP-890), else nobody would end it. "A granted epoch is 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -352,6 +352,11 @@ class TransactionChecker:
         committed = self._logs.get((replica.topic_id, replica.topic_partition.partition))
         if committed is not None and not self.is_blind and replica.log.config.is_compacted and not replica.offline:
             check_cleaned(replica.log, committed.replay, f"{replica.topic_partition} on {node_id}")
+
+    def committed_of(self, key: PartitionKey) -> tuple[LogReplay, Sequence[Span]]:
+        """The replay of all that was committed to a compacted log, and the batches of its transactions."""
+        committed = self._logs.get(key)
+        return (LogReplay(), ()) if committed is None else (committed.replay, committed.spans)
 
     def check_newest(self, node_id: int, replica: Replica, records: Mapping[int, tuple[bytes, bytes]]) -> None:
         """Compare what is left of a compacted log with all its committed records. Raises `InvariantBroken`."""

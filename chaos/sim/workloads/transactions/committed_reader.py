@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from .....cluster.client.client_errors import is_retriable
 from .....cluster.client.cluster_client import NO_ANSWER, PartitionView
+from .....isr.results import READ_COMMITTED
 from .....wire.api_keys import ApiKey
 from .....wire.errors import ErrorCode
 from .....wire.fetch import (
@@ -17,19 +18,21 @@ from .....wire.fetch import (
     decode_fetch_response,
     encode_fetch_request,
 )
-from .....wire.records import AbortedTransactions, iter_headers, iter_records, verify_crc
+from .....wire.records import AbortedTransactions, Record, iter_headers, iter_records, verify_crc
 from ...invariants.invariant_broken import InvariantBroken
 from ...invariants.transaction_invariants import Place
 from ..clients import ClientContext, TopicClient
 
 _FETCH_VERSION = 12
-_READ_COMMITTED = 1
+_BYTES_MAX = 1 << 20
 _RETRY_PAUSE_S = 0.05
 _TIMEOUT_S = 3.0
 
 
 class CommittedReader:
     """Reads every partition of a topic from the beginning; `on_read` gets each record that is committed."""
+
+    isolation_level = READ_COMMITTED
 
     def __init__(
         self, context: ClientContext, name: str, topic: str, on_read: Callable[[Place, int, str], None]
@@ -45,6 +48,17 @@ class CommittedReader:
         """Read; does not return."""
         await self.client.until_known()
         await asyncio.gather(*(self._read(each.partition) for each in self.client.partitions))
+
+    def text_of(self, record: Record) -> str:
+        """The text that is passed on of a record."""
+        return bytes(record.value or b"").decode()
+
+    def draw_bytes_max(self) -> int:
+        """How many bytes of a partition to ask for."""
+        return _BYTES_MAX
+
+    async def pause(self, partition: int) -> None:
+        """A fetch from a partition has been answered; wait before the next one."""
 
     def why_behind(self) -> str | None:
         """A partition of which it has not read everything that is committed; None if there is none."""
@@ -67,6 +81,8 @@ class CommittedReader:
                     code = row.error_code
                     if not code and not self._take(partition, row):
                         code = ErrorCode.CORRUPT_MESSAGE
+                    elif not code:
+                        await self.pause(partition)
             if code:
                 may_be_mended = code == ErrorCode.CORRUPT_MESSAGE and self._context.checker.has_bit_rot(view.leader)
                 if not is_retriable(code) and not may_be_mended:
@@ -77,10 +93,13 @@ class CommittedReader:
 
     async def _ask(self, view: PartitionView) -> FetchPartitionResponse:
         wanted = FetchPartition(
-            view.partition, current_leader_epoch=view.leader_epoch, fetch_offset=self.positions[view.partition]
+            view.partition,
+            current_leader_epoch=view.leader_epoch,
+            fetch_offset=self.positions[view.partition],
+            max_bytes=self.draw_bytes_max(),
         )
         request = FetchRequest(
-            max_wait_ms=200, isolation_level=_READ_COMMITTED, topics=[FetchTopic(self._topic, None, [wanted])]
+            max_wait_ms=200, isolation_level=self.isolation_level, topics=[FetchTopic(self._topic, None, [wanted])]
         )
         connection = await self.client.cluster.connection(view.leader)
         body = [encode_fetch_request(_FETCH_VERSION, request)]
@@ -98,7 +117,7 @@ class CommittedReader:
         for position, header in iter_headers(records, allow_partial_tail=True):
             if header.last_offset < self.positions[partition]:
                 continue
-            if header.last_offset >= row.last_stable_offset:
+            if self.isolation_level == READ_COMMITTED and header.last_offset >= row.last_stable_offset:
                 detail = f"{self._topic}-{partition}: {header.last_offset}, stable up to {row.last_stable_offset}"
                 raise InvariantBroken("nothing above the last stable offset is shown", detail)
             batch = records[position : position + header.size_bytes]
@@ -106,14 +125,14 @@ class CommittedReader:
                 return False
             if not aborted.hide(batch, header):
                 if header.is_transactional:
-                    self._check_is_ended(partition, header.producer_id, header.base_offset)
+                    self.check_is_ended(partition, header.producer_id, header.base_offset)
                 for record in iter_records(batch):
                     if record.offset >= self.positions[partition]:
-                        self._on_read(place, record.offset, bytes(record.value or b"").decode())
+                        self._on_read(place, record.offset, self.text_of(record))
             self.positions[partition] = header.next_offset
         return True
 
-    def _check_is_ended(self, partition: int, producer_id: int, offset: int) -> None:
+    def check_is_ended(self, partition: int, producer_id: int, offset: int) -> None:
         """The committed part of the log has a marker of the producer after the record."""
         log = self._context.checker.committed[self.client.topic_id, partition]
         for base_offset, batch in log.batches.items():

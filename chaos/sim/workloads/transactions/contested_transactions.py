@@ -34,6 +34,7 @@ from .transactional_producer import (
     FencedError,
     TransactionalProducer,
     produce_fields,
+    records_of,
     transactional_batch,
 )
 
@@ -273,8 +274,8 @@ class LateRequests:
             if each.leader == leader:
                 values = [f"{name}/{each.partition}.{n}" for n in range(_LATE_RECORDS)]
                 sequence = rng.choice((0, self._former.next_sequence(topic, each.partition)))
-                now_ms = self._context.wall_ms()
-                batches[each.partition] = transactional_batch(values, self._producer, sequence, now_ms)
+                records = records_of(values, self._context.wall_ms())
+                batches[each.partition] = transactional_batch(records, self._producer, sequence)
         version = rng.choice((11, 12))
         fields = produce_fields(self._transactional_id, topic, batches)
         answer = await self._client.cluster.request_node(leader, ApiKey.PRODUCE, version, fields)

@@ -11,7 +11,7 @@ Sources: KIP-98, KIP-360, KIP-447, KIP-890.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .....cluster.client.client_errors import ClientError, is_retriable
@@ -95,9 +95,13 @@ class ClientStyle(NamedTuple):
     repeats_itself: bool = False
 
 
-def transactional_batch(values: Sequence[str], producer: tuple[int, int], sequence: int, now_ms: int) -> bytes:
-    """A batch of a transaction, whose records have their values as keys, too."""
-    records = [NewRecord(value.encode(), value.encode(), (), now_ms) for value in values]
+def records_of(values: Sequence[str], now_ms: int) -> list[NewRecord]:
+    """Records that have their values as keys, too."""
+    return [NewRecord(value.encode(), value.encode(), (), now_ms) for value in values]
+
+
+def transactional_batch(records: Sequence[NewRecord], producer: tuple[int, int], sequence: int) -> bytes:
+    """A batch of a transaction."""
     producer_id, epoch = producer
     return bytes(
         encode_batch(
@@ -270,26 +274,39 @@ class TransactionalProducer:
     # ---------------------------------------------------------------- records
 
     async def send(self, topic: str, partition: int, values: Sequence[str]) -> None:
-        """Write records in the transaction, one batch; returns when they are acked."""
+        """Write records in the transaction, whose values are their keys, as one batch; returns when they are acked."""
         await self.send_together(topic, {partition: values})
 
     async def send_together(self, topic: str, values: Mapping[int, Sequence[str]]) -> None:
         """Write a batch to each of some partitions, in one request to each leader; returns when all are acked."""
+        await self._send(topic, values, lambda: self._with_own_keys(values))
+
+    async def send_records(self, topic: str, partition: int, records: Sequence[NewRecord]) -> None:
+        """As `send`, with keys and headers."""
+        await self._send(topic, (partition,), lambda: {partition: records})
+
+    async def _send(
+        self, topic: str, partitions: Iterable[int], records: Callable[[], Mapping[int, Sequence[NewRecord]]]
+    ) -> None:
         try:
-            for partition in values:
+            for partition in partitions:
                 await self._add_partition(topic, partition)
-            await self._produce(topic, values)
+            await self._produce(topic, records())
         except AbortableError:
             self._must_bump = True
             raise
 
     async def send_without_adding(self, topic: str, partition: int, values: Sequence[str]) -> None:
         """Write records as if the partition belonged to a transaction, of which the coordinator is told nothing."""
-        await self._produce(topic, {partition: values})
+        await self._produce(topic, self._with_own_keys({partition: values}))
 
     def next_sequence(self, topic: str, partition: int) -> int:
         """The sequence number of the next batch to a partition."""
         return self._sequences.get((topic, partition), 0)
+
+    def _with_own_keys(self, values: Mapping[int, Sequence[str]]) -> dict[int, list[NewRecord]]:
+        now_ms = self._context.wall_ms()
+        return {partition: records_of(some, now_ms) for partition, some in values.items()}
 
     async def _add_partition(self, topic: str, partition: int) -> None:
         if (topic, partition) in self._added:
@@ -307,10 +324,9 @@ class TransactionalProducer:
             await self._repeat(request, answer, _partition_error_code)
         self._added[topic, partition] = None
 
-    async def _produce(self, topic: str, values: Mapping[int, Sequence[str]]) -> None:
+    async def _produce(self, topic: str, records: Mapping[int, Sequence[NewRecord]]) -> None:
         version = 12 if self.version >= _WITH_EPOCH_BUMP else 11
-        now_ms = self._context.wall_ms()
-        unacked = {partition: self._batch(topic, partition, some, now_ms) for partition, some in values.items()}
+        unacked = {partition: self._batch(topic, partition, some) for partition, some in records.items()}
         client = self._topic(topic)
         while True:
             await client.until_known()
@@ -321,7 +337,7 @@ class TransactionalProducer:
                     if not self._is_acked(topic, partition, code):
                         continue
                     del unacked[partition]
-                    count = len(values[partition])
+                    count = len(records[partition])
                     self._sequences[topic, partition] = self.next_sequence(topic, partition) + count
                     if self._repeats is not None:
                         self._repeats.on_sent(SentTransactionalBatch(topic, partition, version, fields, self.producer))
@@ -333,8 +349,8 @@ class TransactionalProducer:
             await self._repeats.send_old_batch(self._topic, self.producer)
             await self._repeats.end_former_transaction(self._coordinator_client(), self.producer)
 
-    def _batch(self, topic: str, partition: int, values: Sequence[str], now_ms: int) -> bytes:
-        return transactional_batch(values, self.producer, self.next_sequence(topic, partition), now_ms)
+    def _batch(self, topic: str, partition: int, records: Sequence[NewRecord]) -> bytes:
+        return transactional_batch(records, self.producer, self.next_sequence(topic, partition))
 
     def _is_acked(self, topic: str, partition: int, code: ErrorCode) -> bool:
         """Whether a batch is acked; False if it is to be sent again."""
