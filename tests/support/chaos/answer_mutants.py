@@ -15,7 +15,7 @@ from raftwerk.controller.metadata.metadata_records import PartitionChangeRecord
 from raftwerk.controller.partitions import reassignment
 from raftwerk.controller.partitions.partition_change import ReplicaSets
 from raftwerk.controller.topics import replica_placement
-from raftwerk.isr.fetching import offset_lookup, partition_reader
+from raftwerk.isr.fetching import offset_lookup, partition_reader, replica_selector
 from raftwerk.isr.fetching.dirty_partitions import DirtyPartitionTracker
 from raftwerk.isr.fetching.leader_fetch_sessions import CachedPartition
 from raftwerk.isr.leader.leader_state import LeaderState
@@ -32,7 +32,7 @@ ORIGINAL_PLAN = reassignment.plan
 ORIGINAL_CHECK_LEADER_EPOCH = Partition.check_leader_epoch
 ORIGINAL_ON_HIGH_WATERMARK = DelayedOperations._on_high_watermark
 ORIGINAL_ON_VOTE = Role.on_vote
-ORIGINAL_PREFERRED = partition_reader.preferred_read_replica
+ORIGINAL_PREFERRED = replica_selector.preferred_read_replica
 ORIGINAL_PLACE = replica_placement._Placer.__init__
 
 

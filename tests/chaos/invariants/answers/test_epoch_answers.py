@@ -18,7 +18,7 @@ LOG = START.follow(3, 1, 0).follow(5, 1, 0).follow(8, 4, 0)
 
 
 def leader(start_offset: int = 0, end_offset: int = 8, epoch: int = 6) -> SeenReplica:
-    return SeenReplica(epoch, 1, start_offset, end_offset, 0, 0)
+    return SeenReplica(epoch, 1, start_offset, end_offset, 0, 0, (1,))
 
 
 @pytest.mark.parametrize(
