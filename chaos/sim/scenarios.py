@@ -15,7 +15,6 @@ from .faults.fault import FaultKind
 from .group_scenarios import GROUP_SCENARIOS
 from .rack_scenarios import RACK_SCENARIOS
 from .rare_scenarios import METADATA_SNAPSHOTS, RARE_SCENARIOS
-from .replication_scenarios import REPLICATION_SCENARIOS
 from .scenario import Scenario
 from .topic_scenarios import TOPIC_SCENARIOS
 from .transaction_scenarios import TRANSACTION_SCENARIOS
@@ -594,6 +593,5 @@ SCENARIOS = {
         *TRANSACTION_SCENARIOS,
         *RACK_SCENARIOS,
         *TOPIC_SCENARIOS,
-        *REPLICATION_SCENARIOS,
     )
 }
