@@ -25,10 +25,7 @@ from .faults.coordinator_loads import load_while_markers_are_sent
 from .faults.target_cluster import LOG_DIR
 from .invariants.answers.answered_requests import watch_answers
 from .invariants.answers.controller_answers import ControllerAnswers
-from .invariants.answers.epoch_answers import EpochAnswers
-from .invariants.answers.fetch_answers import FetchAnswers
-from .invariants.answers.follower_fetches import FollowerFetches
-from .invariants.answers.replica_states import ReplicaStates
+from .invariants.answers.replica_answers import ReplicaAnswers
 from .invariants.answers.vote_answers import VoteAnswers
 from .invariants.derived.compacted_logs import CompactedLogs
 from .invariants.derived.metadata_changes import MetadataChangeChecker
@@ -110,14 +107,11 @@ class SimulatedCluster:
         self._recovered_logs, self._noted_gaps = RecoveryChecker(), NotedGapsChecker()
         self.groups = self._group_checker()
         may_send_later = int(config.properties.get("fetch.sendfile.min.bytes", "-1")) >= 0
-        now_s = lambda: world.now_s  # noqa: E731
         self.replica_steps = ReplicaStepChecker(self.partitions.has_bit_rot)
-        self._replica_states, log_of = ReplicaStates(now_s), self.replica_steps.log_of
-        states, later = self._replica_states, {"may_send_later": may_send_later}
-        self.fetches = FetchAnswers(self.partitions, self.nodes, states, now_s, **later)
-        self._follower_fetches = FollowerFetches(self.nodes, states, log_of, now_s, **later)
-        self._epoch_answers = EpochAnswers(self.nodes, states, log_of)
-        self.topic_settings = TopicSettingsChecker(now_s)
+        self._replica_answers = ReplicaAnswers(
+            self.partitions, self.replica_steps, self.nodes, lambda: world.now_s, may_send_later=may_send_later
+        )
+        self.topic_settings = TopicSettingsChecker(lambda: world.now_s)
         partition_steps = PartitionStepChecker(self.replica_steps.on_partition_change, self._min_isr)
         also = () if config.may_choose_replicas else (PlacementChecker(self._images).on_committed,)
         self.quorum_steps = QuorumStepChecker(partition_steps.on_committed, self._images.on_committed, *also)
@@ -143,12 +137,11 @@ class SimulatedCluster:
 
     def _on_connection(self, there: Pipe, back: Pipe) -> None:
         if there.source not in self._node_of and there.receiver.local[1] == BROKER_PORT:
-            fetches, groups = self.fetches.requests(self._node_of[there.target]), self.groups.answers.requests()
-            watch_answers(there, back, (fetches, self._epoch_answers.requests()), when_sent=(groups,))
+            of_clients, groups = self._replica_answers.of_clients(self._node_of[there.target]), self.groups.answers
+            watch_answers(there, back, of_clients, when_sent=(groups.requests(),))
         elif there.receiver.local[1] == BROKER_PORT:
-            leader_id, followers = self._node_of[there.target], self._follower_fetches
-            read, sent = followers.requests_read(leader_id), followers.requests_sent(leader_id)
-            watch_answers(there, back, (read,), when_sent=(sent,))
+            read, sent = self._replica_answers.of_brokers(self._node_of[there.target])
+            watch_answers(there, back, read, when_sent=sent)
         elif there.receiver.local[1] == CONTROLLER_PORT:
             node_id = self._node_of[there.target]
             decided = self._controller_answers.requests(lambda: self._metadata_log(node_id))
@@ -275,8 +268,7 @@ class SimulatedCluster:
         for checker in (self.replica_steps, self.partitions):
             checker.forget(node_id, power_loss=power_loss)
         self.groups.forget(node_id)
-        for fetches in (self.fetches, self._follower_fetches, self._epoch_answers, self._replica_states):
-            fetches.forget(node_id)
+        self._replica_answers.forget(node_id)
         for known in (self.nodes, self.ready, self._watched):
             known.pop(node_id, None)
         self.world.hosts[name].crash(power_loss=power_loss)
@@ -501,10 +493,7 @@ class SimulatedCluster:
         self.lone_decisions.check()
         changed = self.replica_steps.after_event(node_id)
         self.partitions.after_event(node_id, changed)
-        self._replica_states.after_event(node_id, changed)
-        self.fetches.after_event(node_id, changed)
-        self._follower_fetches.after_event(node_id, bool(changed))
-        self._epoch_answers.after_event(node_id)
+        self._replica_answers.after_event(node_id, changed)
         if node_id in self._watched:
             self._check_derived(node_id, self.nodes[node_id])
             self._check_topic_settings(node_id, self.nodes[node_id])
