@@ -402,6 +402,12 @@ class ReplicaManager:
             scrubber.report(topic_partition, damage)
         return self._mending.is_under_way(topic_partition)
 
+    def on_expired(self, topic_partition: TopicPartition) -> None:
+        """The log of a replica begins later, since its retention is over: followers hear of it when they fetch next."""
+        replica = self._hosted.replicas.get(topic_partition)
+        if replica is not None:
+            self._operations.on_changed(replica)
+
     # ---------------------------------------------------------------- what fetchers report (`FetcherListener`)
 
     def on_records_fetched(self, replica: Replica, size_bytes: int) -> None:

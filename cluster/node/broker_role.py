@@ -132,7 +132,8 @@ class BrokerRole:
             logger.warning(warning)
         self.log_manager.set_strays_aside(self._topic_id_of)
         await self.replica_manager.start()
-        self.log_manager.start(self.replica_manager.high_watermark_of, self.replica_manager.on_damaged)
+        replicas = self.replica_manager
+        self.log_manager.start(replicas.high_watermark_of, replicas.on_damaged, replicas.on_expired)
         self._change_settings(self._loader.image)
         for server in self.servers:
             await listen(server)

@@ -54,6 +54,17 @@ def test_idle_fetches_look_at_a_few_partitions_only(looked_at: list[FetchKey]) -
     assert len(looked_at) <= 2 * fetches * 25
 
 
+def test_followers_are_told_at_once_of_a_log_that_begins_later_since_its_retention_is_over() -> None:
+    cluster, key = make_cluster(), TopicPartition("t", 299)
+    for _ in range(3):
+        cluster.produce(1, key)
+    cluster.sleep(10)
+    cluster.managers[1].partitions[key].log.advance_start(2)
+    cluster.on_loop(cluster.managers[1].on_expired, key)
+    cluster.sleep(1)
+    assert [manager.partitions[key].log.log_start_offset for manager in cluster.managers.values()] == [2, 2, 2]
+
+
 def test_one_busy_partition_costs_the_others_nothing(looked_at: list[FetchKey]) -> None:
     cluster = make_cluster()
     answers = []

@@ -165,9 +165,14 @@ def test_a_retention_round_visits_every_log_and_files_are_removed_after_their_de
             append(log, producer_id=5, producer_epoch=0, base_sequence=0)
         manager.start()
         ends = {tp: log.log_end_offset for tp, log in manager.logs.items()}
-        keeper = RetentionRounds(RetentionConfig(), runtime.clock, lambda: manager.logs, ends.__getitem__)
-        for tp, log in manager.logs.items():
-            keeper.visit(tp, log)
+        expired: list[TopicPartition] = []
+        keeper = RetentionRounds(
+            RetentionConfig(), runtime.clock, lambda: manager.logs, ends.__getitem__, expired.append
+        )
+        for _ in range(2):
+            for tp, log in manager.logs.items():
+                keeper.visit(tp, log)
+        assert expired == [*manager.logs], "the second time there was nothing to delete"
         assert [log.size_bytes for log in logs] == [0] * 45
         assert [len(log.producers) for log in logs] == [1] * 45, "what its records say of the time does not count"
         keeper.config = RetentionConfig(producer_expiration_ms=0)

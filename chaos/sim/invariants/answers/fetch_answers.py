@@ -56,6 +56,7 @@ class _Asked:
     request: FetchRequest
     wanted: dict[FetchedKey, FetchPartition]
     """What it reads, by its session."""
+    has_session: bool
     at_s: float
     is_alone: bool
     """Whether the connection had nothing else to answer: else its answer may have waited for others to be sent."""
@@ -103,9 +104,8 @@ class FetchAnswers:
             request = decode_fetch_request(header.api_version, frame, body_at)
             session = self._sessions.find(node_id, request)
             wanted = wanted_in(request) if session is None else session.wanted_after(request)
-            asked = _Asked(
-                node_id, header.api_version, request, wanted, self._now_s(), not (open_requests or self._may_send_later)
-            )
+            is_alone = not (open_requests or self._may_send_later)
+            asked = _Asked(node_id, header.api_version, request, wanted, session is not None, self._now_s(), is_alone)
             open_requests[asked] = None
             self._waiting.setdefault(node_id, {})[asked] = None
             return asked
@@ -157,8 +157,8 @@ class FetchAnswers:
     # ---------------------------------------------------------------- judgement
 
     def _judge(self, manager: ReplicaManager, asked: _Asked, response: FetchResponse) -> None:
-        session = self._sessions.on_answered(asked.node_id, asked.request, response)
-        if response.error_code:
+        session = self._sessions.on_answered(asked.node_id, asked.request, response, was_known=asked.has_session)
+        if response.error_code or (asked.has_session and session is None):
             return
         rows = dict(rows_in(response))
         wanted = asked.wanted if session is None else session.wanted

@@ -85,8 +85,14 @@ class FetchSessionModels:
             return None
         return self._sessions.get(node_id, {}).get(request.session_id)
 
-    def on_answered(self, node_id: int, request: FetchRequest, response: FetchResponse) -> FetchSessionModel | None:
-        """The session that the answer is of, with what the request has changed. Raises `InvariantBroken`."""
+    def on_answered(
+        self, node_id: int, request: FetchRequest, response: FetchResponse, *, was_known: bool = False
+    ) -> FetchSessionModel | None:
+        """The session that the answer is of, with what the request has changed. Raises `InvariantBroken`.
+
+        `was_known`: the session was there when the request was read. A later request, on another connection, may have
+        ended it since, and nobody waits for this answer.
+        """
         sessions = self._sessions.setdefault(node_id, {})
         if request.session_epoch <= _INITIAL_EPOCH:
             sessions.pop(request.session_id, None)
@@ -97,6 +103,8 @@ class FetchSessionModels:
         if response.error_code:
             return None
         session = sessions.get(request.session_id)
+        if session is None and was_known:
+            return None
         if session is None or request.session_epoch < session.epoch:
             known = "unknown" if session is None else f"at epoch {session.epoch}"
             detail = f"{request.session_id} of node {node_id} answers epoch {request.session_epoch}, it is {known}"

@@ -57,6 +57,7 @@ class _Asked:
     """What it reads, by its session."""
     told: dict[FetchedKey, tuple[int, int]]
     """What its session had been told, without what another leader epoch makes void."""
+    has_session: bool
     at_s: float
     is_looked_at: bool = False
     had_records: bool = False
@@ -134,7 +135,7 @@ class FollowerFetches:
             wanted, told = wanted_in(request), {}
         else:
             wanted, told = session.wanted_after(request), session.told_after(request)
-        return _Asked(leader_id, version, request, wanted, told, self._now_s())
+        return _Asked(leader_id, version, request, wanted, told, session is not None, self._now_s())
 
     def forget(self, node_id: int) -> None:
         """The process has ended, perhaps in the midst of an event."""
@@ -206,8 +207,8 @@ class FollowerFetches:
     # ---------------------------------------------------------------- the leader's side
 
     def _judge(self, manager: ReplicaManager, replicas: _Replicas, asked: _Asked, response: FetchResponse) -> None:
-        session = self._sessions.on_answered(asked.leader_id, asked.request, response)
-        if response.error_code:
+        session = self._sessions.on_answered(asked.leader_id, asked.request, response, was_known=asked.has_session)
+        if response.error_code or (asked.has_session and session is None):
             return
         rows = dict(rows_in(response))
         wanted = asked.wanted if session is None else session.wanted

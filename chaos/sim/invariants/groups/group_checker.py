@@ -15,6 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from .....broker.groups.classic.classic_group import ClassicGroup
+from .....broker.groups.classic.classic_group_members import ClassicGroupState
+from .....broker.groups.consumer.consumer_group import ConsumerGroup
 from .....broker.groups.group_config import OFFSETS_TOPIC
 from .....broker.groups.group_coordinator_shard import GroupCoordinatorShard
 from .....cluster.node.node import Node
@@ -184,6 +187,8 @@ class GroupChecker:
         leader = replica.partition.leader
         if not seen.may_have_refused:
             seen.may_have_refused = leader is None or leader.is_under_min_isr
+        if seen.may_have_refused:
+            log.emptied |= {one.group_id: None for one in shard.groups.values() if _is_empty(one)}
         high_watermark = replica.partition.watermark.offset
         if not seen.is_active:
             seen.is_active = True
@@ -229,6 +234,10 @@ class GroupChecker:
     def _known(self, topic: str) -> list[TopicImage | None]:
         """The topic as each running node knows it."""
         return [node.loader.image.topics_by_name.get(topic) for node in self._nodes() if node.loader is not None]
+
+
+def _is_empty(group: ClassicGroup | ConsumerGroup) -> bool:
+    return isinstance(group, ClassicGroup) and group.state is ClassicGroupState.EMPTY
 
 
 def _where(node_id: int, shard: GroupCoordinatorShard) -> str:

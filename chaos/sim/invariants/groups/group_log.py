@@ -137,6 +137,8 @@ class GroupLog:
         """The groups of which the present batch changes who subscribes to what."""
         self._living: dict[str, tuple[int, bool]] = {}
         """Of each group that exists: its generation or epoch, and whether it has members."""
+        self.emptied: dict[str, None] = {}
+        """The groups that all members have left while records were refused: a coordinator does not write that again."""
 
     # ---------------------------------------------------------------- replay
 
@@ -321,7 +323,7 @@ class GroupLog:
     def _check(self, group_id: str) -> None:
         found, before = self.group_of(group_id), self._living.pop(group_id, None)
         if found is None:
-            if before is not None and before[1]:
+            if before is not None and before[1] and group_id not in self.emptied:
                 raise InvariantBroken("a group with members is not removed", f"{self._name}: {group_id} at {before[0]}")
             return
         if isinstance(found, ConsumerRecords):
@@ -333,6 +335,7 @@ class GroupLog:
             detail = f"{self._name}: {group_id} from {before[0]} to {generation}"
             raise InvariantBroken("generations of a group do not fall", detail)
         self._living[group_id] = generation, bool(found.members)
+        self.emptied.pop(group_id, None)
 
     def _check_members(self, group_id: str, group: ConsumerRecords) -> None:
         epoch = -1 if group.group is None else group.group.epoch
