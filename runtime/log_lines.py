@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import sys
 import time
 from contextlib import nullcontext, suppress
@@ -21,6 +22,9 @@ from typing import TextIO
 TEXT, JSON = "text", "json"
 FORMATS = (TEXT, JSON)
 _TAKEN = frozenset({"time", "level", "node", "logger", "message", "exception"})
+_TEXT_LINE = re.compile(
+    r"(?P<time>\d{4}-\S+Z) (?P<level>[A-Z]+) +(?:node=(?P<node>\d+) )?(?P<logger>[\w.]+): (?P<message>.*)", re.DOTALL
+)
 
 
 class _TextFormatter(logging.Formatter):
@@ -99,6 +103,19 @@ def configure_logging(level: str = "INFO", *, node_id: int | None = None, line_f
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+
+
+def fields_of(line: str) -> dict[str, object]:
+    """What a line says that a node has written, by the names that a JSON line has; of any other line the message."""
+    with suppress(ValueError):
+        row = json.loads(line)
+        if isinstance(row, dict):
+            return row
+    found = _TEXT_LINE.fullmatch(line)
+    if found is None:
+        return {"message": line}
+    told: dict[str, object] = {name: value for name, value in found.groupdict().items() if value is not None}
+    return told | ({"node": int(found["node"])} if found["node"] else {})
 
 
 def log_event(logger: logging.Logger, event: str, *, level: int = logging.INFO, **fields: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -12,7 +13,8 @@ from typing import IO
 import click
 
 from ...cluster.local.layout import ClusterPlan, NodePlan
-from ..options import Command, directory_option, is_reader_gone
+from ...runtime.log_lines import fields_of
+from ..options import Command, directory_option, is_reader_gone, json_option
 from .nodes import find_node, find_plan, nodes_argument
 
 _POLL_S = 0.1
@@ -23,8 +25,9 @@ _COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "red")
 @nodes_argument(required=False)
 @click.option("-f", "--follow", is_flag=True, help="Follow the logs until Ctrl-C.")
 @click.option("-n", "--lines", type=click.IntRange(0), default=10, show_default=True, help="Last lines of each node.")
+@json_option
 @directory_option
-def logs(node_ids: tuple[int, ...], follow: bool, lines: int, directory: str) -> None:
+def logs(node_ids: tuple[int, ...], follow: bool, lines: int, as_json: bool, directory: str) -> None:
     """Show the logs of the nodes of a local cluster. For files of records see `raftwerk log`.
 
     \b
@@ -32,10 +35,11 @@ def logs(node_ids: tuple[int, ...], follow: bool, lines: int, directory: str) ->
       raftwerk logs -f
       raftwerk logs 2 -n 100
       raftwerk logs -f -n 0 | grep state-change
+      raftwerk logs -n 1000 --json | jq 'select(.level != "INFO")'
     """
     plan = find_plan(directory)
     nodes = [find_node(directory, one) for one in node_ids] or list(plan.nodes)
-    stream = LogStream(nodes, lines)
+    stream = LogStream(nodes, lines, as_json=as_json)
     try:
         stream.show()
         while follow and not is_reader_gone():
@@ -48,8 +52,9 @@ def logs(node_ids: tuple[int, ...], follow: bool, lines: int, directory: str) ->
 class LogStream:
     """Follows the logs of nodes, beginning with their last lines."""
 
-    def __init__(self, nodes: Iterable[NodePlan], lines: int = 0) -> None:
+    def __init__(self, nodes: Iterable[NodePlan], lines: int = 0, *, as_json: bool = False) -> None:
         self._nodes = list(nodes)
+        self._as_json = as_json
         self._files: dict[int, IO[bytes]] = {}
         self._rest: dict[int, bytes] = {}
         self._first: dict[int, deque[bytes]] = {}
@@ -68,8 +73,12 @@ class LogStream:
         """Print the lines that are new since the last call."""
         for index, node in enumerate(self._nodes):
             for line in self._new_lines(node):
+                text = line.decode(errors="replace")
+                if self._as_json:
+                    click.echo(json.dumps({"node": node.node_id} | fields_of(text), ensure_ascii=False))
+                    continue
                 head = click.style(f"n{node.node_id:<{self._width}} |", fg=_COLOURS[index % len(_COLOURS)])
-                click.echo(f"{head} {line.decode(errors='replace')}")
+                click.echo(f"{head} {text}")
         sys.stdout.flush()
 
     def _new_lines(self, node: NodePlan) -> list[bytes]:

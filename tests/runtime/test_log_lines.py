@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from raftwerk.runtime import loggers
-from raftwerk.runtime.log_lines import JSON, TEXT, configure_logging, flush_logs, log_event
+from raftwerk.runtime.log_lines import FORMATS, JSON, TEXT, configure_logging, fields_of, flush_logs, log_event
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -133,3 +133,26 @@ def test_every_logger_of_the_code_is_known() -> None:
             text = path.read_text()
             if "getLogger(__name__)" in text and package.name not in _NO_NODES:
                 assert f"raftwerk.{package.name}" in loggers.LOGGERS, path
+
+
+@pytest.mark.parametrize("node_id", [None, 7])
+def test_a_line_is_read_back(capsys: pytest.CaptureFixture[str], node_id: int | None) -> None:
+    told = {}
+    for line_format in FORMATS:
+        configure_logging(node_id=node_id, line_format=line_format)
+        logging.getLogger("raftwerk.isr").warning("a disk is full: %s\nand more", "/d")
+        flush_logs()
+        (line,) = capsys.readouterr().err.splitlines()
+        told[line_format] = {name: value for name, value in fields_of(line).items() if name != "time"}
+        assert fields_of(line)["time"]
+    node = {} if node_id is None else {"node": node_id}
+    fields = {"level": "WARNING", **node, "logger": "raftwerk.isr"}
+    assert told == {
+        "text": {**fields, "message": "a disk is full: /d\\nand more"},
+        "json": {**fields, "message": "a disk is full: /d\nand more"},
+    }
+
+
+@pytest.mark.parametrize("line", ["", "Killed", "[1, 2]", "2026-11-29T00:00:00.000Z half of a line"])
+def test_what_no_node_has_logged_is_a_message(line: str) -> None:
+    assert fields_of(line) == {"message": line}

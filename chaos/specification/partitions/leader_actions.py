@@ -34,13 +34,14 @@ class LeaderActions:
     def receive_fetch(self, now: ReplicaState, after: ReplicaState) -> Proposals:
         """ReceiveFetchRequest: a follower in the leader's epoch has the leader's log up to its fetch offset.
 
-        A follower whose log ends where the leader's begins may have had other records: it deletes them all.
+        A follower whose log ends where a leader's begins may have had other records: it deletes them all. That offset
+        may be within a batch, if records were deleted up to there, and the present leader may not know of that.
         """
         if not now.is_leader or after.fetch_offsets == now.fetch_offsets:
             return
         for follower, offset in sorted(after.fetch_offsets - now.fetch_offsets):
             entry = after.log.up_to(offset)
-            is_start = offset <= max(now.log_start_offset, after.log_start_offset)
+            is_start = offset <= max(self._history.log_start_offset, after.log_start_offset)
             is_end = entry.end_offset == offset or is_start
             has_had = self._history.has_had(follower, now.leader_epoch, entry)
             failed = violated(

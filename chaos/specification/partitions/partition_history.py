@@ -44,6 +44,11 @@ class PartitionHistory:
         """The history of an epoch, which may be empty."""
         return self.epochs.get(leader_epoch, LeaderEpochHistory())
 
+    @property
+    def log_start_offset(self) -> int:
+        """The highest that any leader had. One that starts again may have a lower one than it had."""
+        return max((epoch.log_start_offset for epoch in self.epochs.values()), default=0)
+
     def register(self, partition_epoch: int, state: PartitionState) -> None:
         """The controller has committed this state."""
         self.registrations[partition_epoch] = state
