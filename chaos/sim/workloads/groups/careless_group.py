@@ -36,6 +36,11 @@ _FIRST_ANSWER_S = 0.05
 _TIMEOUT_S = 0.9
 """Shorter than a session: a member that has answers within this time is not removed meanwhile."""
 _PAUSE_S = 0.05
+_NOT_HERE = (
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+)
 _NOT_OWNED = 99
 """A partition that no topic has."""
 
@@ -77,9 +82,12 @@ class CarelessGroup(HastyGroup):
         while not self._are_stable():
             await asyncio.gather(*(self._until_stable(member) for member in members))
         before, began_s = await self._coordinator(), loop.time()
+        for member in members:
+            member.was_elsewhere = False
         found = [await member.why_not_repeatable() for member in members]
         found += [await member.why_not_leaving() for member in members]
-        if loop.time() - began_s > _TIMEOUT_S or before != await self._coordinator():
+        is_late = loop.time() - began_s > _TIMEOUT_S
+        if is_late or any(one.was_elsewhere for one in members) or before != await self._coordinator():
             raise ClientError("the group was disturbed")
         for why in found:
             if why is not None:
@@ -119,6 +127,8 @@ class CarelessMember(HastyMember):
         """For copies of requests."""
         self._copies = TaskSet()
         self._offset = 0
+        self.was_elsewhere = False
+        """Whether a broker that was asked is not the coordinator, or not yet."""
 
     def __str__(self) -> str:
         return f"{self._id} in {self._generation}"
@@ -188,7 +198,10 @@ class CarelessMember(HastyMember):
             elif draw < _BEHIND_PROBABILITY + _LOST_PROBABILITY:
                 self._copies.spawn(self._send_copy(at, api, version, whole, 0.0), "lost")
                 await asyncio.sleep(_FIRST_ANSWER_S)
-        return await super()._ask(api, version, fields)
+        answer = await super()._ask(api, version, fields)
+        row = answer.topics[0].partitions[0] if api is ApiKey.OFFSET_COMMIT else answer
+        self.was_elsewhere |= row.error_code in _NOT_HERE
+        return answer
 
     async def _send_copy(
         self, at: tuple[str, int], api: ApiKey, version: int, fields: dict[str, Any], delay_s: float
