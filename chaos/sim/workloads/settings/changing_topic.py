@@ -131,6 +131,9 @@ class TellingProducer(IdempotentProducer):
     Some claim another greatest timestamp than that of their records; the leader writes the true one.
     """
 
+    is_compacted = False
+    """Whether batches may be gone by the time that they are acked."""
+
     def __init__(self, context: ClientContext, name: str, checker: TopicSettingsChecker) -> None:
         super().__init__(context, name, _PAUSE_S)
         self._checker = checker
@@ -177,7 +180,7 @@ class TellingProducer(IdempotentProducer):
         known = self._checker.known[TopicPartition(self.context.topic, partition)]
         sent_s, now_s = self._sent_s[partition, batch.first], asyncio.get_running_loop().time()
         told = Told(f"{self.name}/{partition}/{batch.first}", answer.base_offset, answer.append_time_ms)
-        check_told(known, told, batch.data, (sent_s, now_s))
+        check_told(known, told, batch.data, (sent_s, now_s), is_compacted=self.is_compacted)
 
 
 class KeptKeysLoad(ChangingTopicLoad):
@@ -235,6 +238,8 @@ class KeptKeysLoad(ChangingTopicLoad):
 
 class _KeysProducer(TellingProducer):
     """Writes a few keys again and again, and deletes some of them."""
+
+    is_compacted = True
 
     def records(self, partition: int, number: int, count: int) -> list[NewRecord]:
         """See `TellingProducer`."""

@@ -113,6 +113,9 @@ def test_a_producer_is_told_what_is_stored() -> None:
     ):
         with pytest.raises(InvariantBroken, match="a producer is told the time that is stored"):
             check_told(known, told, batches[0], times_s)
+    with pytest.raises(InvariantBroken, match="a producer is told the time that is stored"):
+        check_told(known, Told("p", 0, -1), batches[0], (1.0, 2.4), is_compacted=True)
+    check_told(known, Told("p", 0, -1), batches[0], (1.0, 2.6), is_compacted=True)
     with pytest.raises(InvariantBroken, match="a record is stored as it was sent"):
         check_told(known, Told("p", 0, 1_000), batches[1], (1.0, 3.0))
     known.batches[0] = known.batches[0]._replace(is_codec_kept=True, codec=3)
