@@ -12,7 +12,6 @@ from .....wire.records import iter_records, read_header
 from ..invariant_broken import InvariantBroken
 from .known_records import KnownRecords
 
-
 _COMPACTED_AFTER_S = 0.5
 
 
@@ -29,8 +28,8 @@ def check_told(
 ) -> None:
     """`data` is what was sent, `times_s` when it was made and when the ack came. Raises `InvariantBroken`.
 
-    If the topic `is_compacted`, a batch may be gone that is acked long after its append. Nobody knows then whose time it
-    had, and the present type of timestamps decides.
+    If the topic `is_compacted`, a batch may be gone that is acked long after its append. Nobody knows then whose time
+    it had, and the present type of timestamps decides.
     """
     stored, (sent_s, acked_s) = known.batches.get(told.base_offset), times_s
     if stored is None:
