@@ -204,6 +204,23 @@ COMBINED_SCENARIOS = (
         properties=_SHORT_TIMES,
     ),
     Scenario(
+        "returning-controllers",
+        "controllers lose their leadership and win it again while they live, and brokers are silent for their sessions",
+        kinds=(*(FaultKind.ISOLATE,) * 3, *(FaultKind.PAUSE,) * 2, FaultKind.RESET, FaultKind.SLOW_LINK),
+        targets=("n1", "n2", "n3"),
+        fixed_targets={FaultKind.ISOLATE: "controller"},
+        controllers=3,
+        faults_s=9.0,
+        mean_gap_s=0.6,
+        mean_duration_s=1.6,
+        workloads=("churn",),
+        properties={
+            **_SHORT_TIMES,
+            "controller.quorum.fetch.timeout.ms": "550",
+            "controller.quorum.election.timeout.ms": "200",
+        },
+    ),
+    Scenario(
         "eligible-replicas",
         "eligible leader replicas (KIP-966) of topics whose min.insync.replicas differ: nodes stop, one loses power",
         kinds=(*(FaultKind.STOP,) * 4, FaultKind.POWER_LOSS),

@@ -26,6 +26,7 @@ from .faults.target_cluster import LOG_DIR
 from .invariants.answers.answered_requests import watch_answers
 from .invariants.answers.controller_answers import ControllerAnswers
 from .invariants.answers.replica_answers import ReplicaAnswers
+from .invariants.answers.silent_brokers import SilentBrokers
 from .invariants.answers.vote_answers import VoteAnswers
 from .invariants.derived.compacted_logs import CompactedLogs
 from .invariants.derived.metadata_changes import MetadataChangeChecker
@@ -95,6 +96,7 @@ class SimulatedCluster:
         self._controller_answers = ControllerAnswers(self.quorum, self._images.since)
         self._vote_answers, self.lone_decisions = VoteAnswers(), LoneDecisionChecker()
         settings = NodeConfig.from_properties(self.properties(self.brokers[0]))
+        self._silent_brokers = SilentBrokers(lambda: world.now_s, settings["broker.session.timeout.ms"] / 1000)
         self._min_isr: int = settings["min.insync.replicas"]
         self.transactions = TransactionChecker(
             lambda: world.now_s,
@@ -133,7 +135,7 @@ class SimulatedCluster:
     def _group_checker(self) -> GroupChecker:
         config = NodeConfig.from_properties(self.properties(self.brokers[0]))
         retention_ms = config["offsets.retention.minutes"] * 60_000
-        return GroupChecker(self.partitions, self.nodes.values, retention_ms)
+        return GroupChecker(self.partitions, self.nodes.values, retention_ms, lambda: self.world.now_s)
 
     def _on_connection(self, there: Pipe, back: Pipe) -> None:
         if there.source not in self._node_of and there.receiver.local[1] == BROKER_PORT:
@@ -146,7 +148,7 @@ class SimulatedCluster:
             node_id = self._node_of[there.target]
             decided = self._controller_answers.requests(lambda: self._metadata_log(node_id))
             votes = self._vote_answers.requests(lambda: self._quorum_of(node_id))
-            watch_answers(there, back, (decided, votes))
+            watch_answers(there, back, (decided, votes, self._silent_brokers.requests(node_id)))
 
     def _quorum_of(self, node_id: int) -> RaftDriver | None:
         node = self.nodes.get(node_id)
@@ -264,6 +266,7 @@ class SimulatedCluster:
         self.quorum.forget(node_id)
         self._controller_answers.forget()
         self._vote_answers.forget()
+        self._silent_brokers.forget(node_id)
         self.quorum_steps.forget(node_id)
         for checker in (self.replica_steps, self.partitions):
             checker.forget(node_id, power_loss=power_loss)
@@ -488,6 +491,7 @@ class SimulatedCluster:
             self._watch(node_id)
         self.quorum.after_event(node_id)
         self._vote_answers.check()
+        self._silent_brokers.after_event(node_id, self.nodes[node_id].controller if node_id in self.nodes else None)
         self.quorum_steps.after_event(node_id)
         self._controller_answers.check()
         self.lone_decisions.check()

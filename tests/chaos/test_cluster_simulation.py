@@ -110,6 +110,7 @@ SEEDS = {
     "moving-transactions": 3,
     "careless-producers": 3,
     "lost-proposals": 5,
+    "returning-controllers": 3,
     "eligible-replicas": 5,
     "cancelled-moves": 5,
     "unregistered": 5,

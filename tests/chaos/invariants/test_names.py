@@ -11,6 +11,7 @@ FOLDER = Path(__file__).parents[3] / "chaos" / "sim" / "invariants"
 MODULES = {
     "the metadata quorum": (
         "answers/controller_answers",
+        "answers/silent_brokers",
         "answers/vote_answers",
         "quorum_invariants",
         "steps/quorum_steps",
@@ -53,6 +54,7 @@ MODULES = {
         "groups/group_answers",
         "groups/group_checker",
         "groups/group_log",
+        "groups/silent_members",
         "groups/member_answers",
     ),
     "topics whose own settings change, where there are some": (

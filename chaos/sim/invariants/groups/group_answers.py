@@ -47,7 +47,8 @@ class GroupAnswers:
     """Watches connections, and judges the answers. `logs` are the logs by partition of `__consumer_offsets`.
 
     `may_be_another` says of a topic's name whether it may stand for another topic than before. The offsets of the
-    former one may be gone then. `leader_epoch` is the newest one of a partition.
+    former one may be gone then. `leader_epoch` is the newest one of a partition. `on_heard` is told of each request and
+    each answer of a member.
     """
 
     def __init__(
@@ -55,9 +56,11 @@ class GroupAnswers:
         logs: Mapping[object, GroupLog],
         may_be_another: Callable[[str], bool],
         leader_epoch: Callable[[object], int] = lambda _: 0,
+        on_heard: Callable[[str], None] = lambda member_id: None,
     ) -> None:
         self._logs = logs
         self._leader_epoch = leader_epoch
+        self._on_heard = on_heard
         self._of_members = MemberAnswers(logs)
         self._of_administrators = AdministratorAnswers(logs)
         self._may_be_another = may_be_another
@@ -83,6 +86,8 @@ class GroupAnswers:
         ends = {partition: log.end_offset for partition, log in self._logs.items()}
         epochs = {partition: self._leader_epoch(partition) for partition in self._logs}
         asked = Asked(key, header.api_version, request, ends, epochs)
+        if key in _OF_MEMBERS:
+            self._on_heard(request.member_id)
         return asked, self._of_members.note(asked) if key in _OF_MEMBERS else -1
 
     def _note_plan(self, request: Struct) -> None:
@@ -90,6 +95,8 @@ class GroupAnswers:
         self._plans.setdefault((request.group_id, request.generation_id), []).append(plan)
 
     def _on_answered(self, noted: tuple[Asked, int], frame: bytes) -> None:
+        if noted[0].api_key in _OF_MEMBERS:
+            self._on_heard(noted[0].request.member_id)
         self.answered.append((noted, decoded(noted[0].api_key, noted[0].version, frame)))
 
     # ---------------------------------------------------------------- judgement

@@ -33,6 +33,7 @@ from ..transactions.leader_log import batches_of
 from .group_answers import GroupAnswers
 from .group_log import GroupLog, Removal
 from .group_memory import difference
+from .silent_members import SilentMembers
 from .target_assignments import why_wrong
 
 _LOOKS_AGAIN = 20
@@ -67,7 +68,13 @@ class _HostedPartitions:
 class GroupChecker:
     """Checks the coordinators of all brokers. `nodes` are those that run; `retention_ms` is how long offsets stay."""
 
-    def __init__(self, partitions: PartitionChecker, nodes: Callable[[], Iterable[Node]], retention_ms: int) -> None:
+    def __init__(
+        self,
+        partitions: PartitionChecker,
+        nodes: Callable[[], Iterable[Node]],
+        retention_ms: int,
+        now_s: Callable[[], float],
+    ) -> None:
         self._partitions = partitions
         self._nodes = nodes
         self._retention_ms = retention_ms
@@ -78,11 +85,13 @@ class GroupChecker:
         """The names of all topics that a broker ever knew."""
         self._topic_ids: dict[str, UUID | None] = {}
         """Of topics with offsets, the ids that were known when they were committed first; None if none was."""
-        self.answers = GroupAnswers(self._logs, self._may_be_another, self._leader_epoch)
+        self._silent = SilentMembers(now_s)
+        self.answers = GroupAnswers(self._logs, self._may_be_another, self._leader_epoch, self._silent.on_heard)
 
     def forget(self, node_id: int) -> None:
         """The broker's process has ended."""
         self.answers.forget()
+        self._silent.forget(node_id)
         self._hosted.pop(node_id, None)
         for key in [key for key in self._shards if key[0] == node_id]:
             del self._shards[key]
@@ -189,6 +198,7 @@ class GroupChecker:
             seen.may_have_refused = leader is None or leader.is_under_min_isr
         if seen.may_have_refused:
             log.emptied |= {one.group_id: None for one in shard.groups.values() if _is_empty(one)}
+        self._silent.after_event(node_id, shard, can_write=leader is not None and not leader.is_under_min_isr)
         high_watermark = replica.partition.watermark.offset
         if not seen.is_active:
             seen.is_active = True
@@ -212,7 +222,8 @@ class GroupChecker:
 
     def _check_removal(self, removal: Removal) -> None:
         (group_id, (topic, partition)), removed = removal.key, removal.removed
-        is_old = removal.timestamp_ms - removed.commit_timestamp_ms >= self._retention_ms
+        since_ms = max(removed.commit_timestamp_ms, removal.empty_since_ms)
+        is_old = removal.timestamp_ms - since_ms >= self._retention_ms
         has_expired = is_old or 0 <= removed.expire_timestamp_ms <= removal.timestamp_ms
         if self._may_be_another(topic):
             return
@@ -222,8 +233,8 @@ class GroupChecker:
         asked = self.answers.removals_asked
         if has_expired or group_id in asked or removal.key in asked:
             return
-        age_ms = removal.timestamp_ms - removed.commit_timestamp_ms
-        detail = f"{group_id} {topic}-{partition}: {removed.offset}, {age_ms} ms after its commit"
+        age_ms = removal.timestamp_ms - since_ms
+        detail = f"{group_id} {topic}-{partition}: {removed.offset}, {age_ms} ms after its commit or its group's end"
         raise InvariantBroken("an offset is removed when it has expired, was deleted or lost its topic", detail)
 
     def _may_be_another(self, topic: str) -> bool:

@@ -66,6 +66,8 @@ class Removal(NamedTuple):
     timestamp_ms: int
     is_subscribed: bool = False
     """Whether a member of a consumer group subscribes to the topic by its name."""
+    empty_since_ms: int = -1
+    """When its classic group was left by its last member, by the record of that; -1 if there is none."""
 
 
 @dataclass(slots=True)
@@ -202,11 +204,15 @@ class GroupLog:
             if removed is not None:
                 members = self.consumer.get(key.group_id, ConsumerRecords()).members.values()
                 is_subscribed = any(key.topic_partition.topic in one.topic_names for one in members)
-                removals.append(Removal(key, removed, timestamp_ms, is_subscribed))
+                removals.append(Removal(key, removed, timestamp_ms, is_subscribed, self._empty_since_ms(key.group_id)))
             for producer_id in [one for one, commits in self.pending.items() if key in commits]:
                 del self.pending[producer_id][key]
         self._newest[key] = written.position
         self.in_force.setdefault(key, []).append(OffsetInForce(written.position, written.value))
+
+    def _empty_since_ms(self, group_id: str) -> int:
+        group = self.classic.get(group_id)
+        return -1 if group is None or group.members or not group.protocol_type else group.state_timestamp_ms
 
     def _end(self, producer_id: int, position: int, *, is_committed: bool) -> None:
         for key, written in self.pending.pop(producer_id, {}).items():
