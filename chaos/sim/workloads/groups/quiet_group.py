@@ -139,12 +139,21 @@ class QuietGroup:
         return not answer.topics[0].partitions[0].error_code
 
     async def _leave(self) -> bool:
+        return await self._asked_to_leave() in (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID)
+
+    async def _asked_to_leave(self) -> int:
         answer = await self._ask(ApiKey.LEAVE_GROUP, 5, {"members": [{"member_id": self._member_id}]})
-        code = answer.error_code or answer.members[0].error_code
-        return code in (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID)
+        return int(answer.error_code or answer.members[0].error_code)
 
     async def _has_expired(self) -> bool:
-        return await self._committed() == -1
+        """Whether the offset is gone. A coordinator that has taken over knows the member again if the log had refused
+        the record of its leaving; the member leaves again then, and the retention begins.
+        """
+        if await self._committed() == -1:
+            return True
+        if await self._asked_to_leave() == ErrorCode.NONE:
+            self._jump(_RETENTION_S)
+        return False
 
     async def _committed(self) -> int:
         """The committed offset, -1 for none."""
