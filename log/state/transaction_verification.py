@@ -88,10 +88,10 @@ class PendingVerifications:
         """Refuse a batch that is not the first of those that wait. OUT_OF_ORDER_SEQUENCE_NUMBER.
 
         It is for a producer of which the log knows no batch, and cannot say which one comes next. A client that knows
-        KIP-890 begins with 0. Batches of another epoch are not waited for.
+        KIP-890 begins with 0, in any epoch. For others batches of another epoch are not waited for.
         """
         pending = self._pending.get(header.producer_id)
-        if pending is None or pending.epoch != header.producer_epoch:
+        if pending is None or not (pending.supports_epoch_bump or pending.epoch == header.producer_epoch):
             return
         expected = 0 if pending.supports_epoch_bump else pending.lowest_sequence
         if header.base_sequence > expected:

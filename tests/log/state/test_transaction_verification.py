@@ -129,6 +129,17 @@ def test_a_batch_of_a_former_producer_that_waits_is_not_expected_before_those_of
     write(log, 1, epoch=1)
 
 
+def test_a_client_that_knows_of_epoch_bumps_begins_with_0_whatever_another_epoch_has_asked_for(
+    log: PartitionLog,
+) -> None:
+    assert begin(log, 0, epoch=1, bumps=True) is not None
+    guard = begin(log, 3, epoch=0, bumps=True)
+    with pytest.raises(ProtocolError) as refused:
+        write(log, 3, guard, epoch=0)
+    assert refused.value.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    write(log, 0, guard, epoch=0)
+
+
 def test_a_batch_that_is_in_the_log_and_comes_again_is_not_expected_once_more(log: PartitionLog) -> None:
     """With `transaction.version` 1 the next transaction has the same epoch."""
     write(log, 0, begin(log, 0, bumps=False))
