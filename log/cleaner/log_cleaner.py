@@ -206,7 +206,7 @@ class LogCleaner:
         return best
 
     async def clean(self, tp: TopicPartition, log: PartitionLog, found: Dirtiness) -> CleanResult | None:
-        """Compact one log; None when that failed, and is tried again some minutes later."""
+        """Compact one log; None if the log has changed meanwhile, or if it failed, and is tried again minutes later."""
         plan = CleanPlan(
             found.first_dirty_offset, found.end_offset, self._runtime.clock.wall_ms(), self._config.dedupe_buffer_bytes
         )
@@ -215,6 +215,7 @@ class LogCleaner:
             result = await run_in_steps(clean(log, self._runtime.disk, plan), self._runtime.disk, pace.pause_s)
         except CleanAbortedError as reason:
             _logger.info("%s: compaction given up: %s", tp, reason)
+            return None  # the log has changed meanwhile: it is measured anew at once
         except StorageError as error:
             _logger.error("%s: %s", tp, error)
         except OSError as error:
