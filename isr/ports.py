@@ -14,7 +14,7 @@ from ..runtime.incremental_work import Work
 from ..runtime.ports import Buffer
 from ..wire.fetch import FetchPartition, FetchPartitionResponse
 from ..wire.types import TopicPartition
-from .fetching.replica_selector import Selector
+from .fetching.replica_selector import ReplicaSelector
 from .leader.leader_state import AlterPartitionResult, IsrProposal
 from .results import AppendDone, FetchParams
 
@@ -203,5 +203,5 @@ class ReplicaManagerConfig:
     dirs_quota_window_num: int = 11
     """`alter.log.dirs.replication.quota.window.num`"""
     dirs_quota_window_size_ms: int = 1_000
-    select_replica: Selector | None = None
+    replica_selector: ReplicaSelector | None = None
     """`replica.selector.class`"""

@@ -75,7 +75,7 @@ class ReplicaManager:
         self._expected = ExpectedFetches(operations.purgatory)
         self._fetches = FetchRequests(
             FetchSessionCache(config.fetch_session_slots, runtime.rng, tracker),
-            PartitionReader(hosted, self._expected, proposals, errors, config.select_replica),
+            PartitionReader(hosted, self._expected, proposals, errors, config.replica_selector),
             self._expected,
             operations,
             self.throttles.leader,
@@ -402,8 +402,8 @@ class ReplicaManager:
             scrubber.report(topic_partition, damage)
         return self._mending.is_under_way(topic_partition)
 
-    def on_expired(self, topic_partition: TopicPartition) -> None:
-        """The log of a replica begins later, since its retention is over: followers hear of it when they fetch next."""
+    def on_log_start_incremented(self, topic_partition: TopicPartition) -> None:
+        """Retention has deleted the beginning of a log: followers are told its start offset when they fetch next."""
         replica = self._hosted.replicas.get(topic_partition)
         if replica is not None:
             self._operations.on_changed(replica)

@@ -133,7 +133,7 @@ class BrokerRole:
         self.log_manager.set_strays_aside(self._topic_id_of)
         await self.replica_manager.start()
         replicas = self.replica_manager
-        self.log_manager.start(replicas.high_watermark_of, replicas.on_damaged, replicas.on_expired)
+        self.log_manager.start(replicas.high_watermark_of, replicas.on_damaged, replicas.on_log_start_incremented)
         self._change_settings(self._loader.image)
         for server in self.servers:
             await listen(server)

@@ -254,7 +254,7 @@ def replica_manager_config(config: NodeConfig, cluster_id: str) -> ReplicaManage
         replication_quota_window_size_ms=config["replication.quota.window.size.seconds"] * 1000,
         dirs_quota_window_num=config["alter.log.dirs.replication.quota.window.num"],
         dirs_quota_window_size_ms=config["alter.log.dirs.replication.quota.window.size.seconds"] * 1000,
-        select_replica=REPLICA_SELECTORS[config["replica.selector.class"]],
+        replica_selector=REPLICA_SELECTORS[config["replica.selector.class"]],
     )
 
 

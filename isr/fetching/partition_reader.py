@@ -20,7 +20,7 @@ from ..storage_errors import StorageErrors
 from ..throttling.throttles import FetchShare
 from .cold_reads import ColdReads
 from .leader_fetch_sessions import Rows
-from .replica_selector import Selector, preferred_read_replica
+from .replica_selector import ReplicaSelector, preferred_read_replica
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class FetchReading:
 class PartitionReader:
     """Reads replicas; `expected` learns which followers have come.
 
-    `select` says which replica a consumer is told to read from; None: the leader.
+    `replica_selector` says which replica a consumer is told to read from; None: the leader.
     """
 
     def __init__(
@@ -55,10 +55,10 @@ class PartitionReader:
         expected: ExpectedFetches,
         proposals: IsrProposals,
         errors: StorageErrors,
-        select: Selector | None,
+        replica_selector: ReplicaSelector | None,
     ) -> None:
         self._hosted = hosted
-        self._select = select
+        self._replica_selector = replica_selector
         self._expected = expected
         self._proposals = proposals
         self._errors = errors
@@ -115,7 +115,7 @@ class PartitionReader:
                     row.preferred_read_replica = preferred
                 else:
                     row = self._read_row(replica, params, one.request, found, share, cold)
-                if row.diverging_epoch is not None or preferred >= 0:
+                if row.diverging_epoch is not None or row.preferred_read_replica >= 0:
                     found.must_answer = True
                 else:
                     is_counted = counted_at_ms is not None
@@ -145,10 +145,11 @@ class PartitionReader:
     def _preferred_replica(self, replica: Replica, params: FetchParams, request: FetchPartition) -> int:
         """The follower that a consumer is told to read from; -1 where this replica answers it."""
         leader = replica.partition.leader
-        if self._select is None or leader is None or params.replica_id >= 0 or not params.from_follower_allowed:
+        select = self._replica_selector
+        if select is None or leader is None or params.replica_id >= 0 or not params.from_follower_allowed:
             return -1
         brokers = self._hosted.image.brokers
-        return preferred_read_replica(self._select, leader, brokers, params.client_rack, request.fetch_offset)
+        return preferred_read_replica(select, leader, brokers, params.client_rack, request.fetch_offset)
 
     def _read_row(
         self,

@@ -24,7 +24,7 @@ class ReplicaView(NamedTuple):
     rack: str
 
 
-Selector = Callable[[str, Sequence[ReplicaView], str], ReplicaView | None]
+ReplicaSelector = Callable[[str, Sequence[ReplicaView], str], ReplicaView | None]
 """From the consumer's rack, the followers that it may read from and the leader's rack: one of these followers, or None
 for the leader."""
 
@@ -36,7 +36,7 @@ def select_in_rack(client_rack: str, followers: Sequence[ReplicaView], leader_ra
     return max((one for one in followers if one.rack == client_rack), default=None)
 
 
-REPLICA_SELECTORS: Mapping[str, Selector | None] = {
+REPLICA_SELECTORS: Mapping[str, ReplicaSelector | None] = {
     LEADER_SELECTOR: None,
     RACK_AWARE_SELECTOR: select_in_rack,
 }
@@ -44,7 +44,7 @@ REPLICA_SELECTORS: Mapping[str, Selector | None] = {
 
 
 def preferred_read_replica(
-    select: Selector,
+    select: ReplicaSelector,
     leader: LeaderState,
     brokers: Mapping[int, BrokerRegistration],
     client_rack: str,

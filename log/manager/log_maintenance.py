@@ -51,12 +51,12 @@ class LogMaintenance:
         deletion: DelayedDeletion,
         high_watermark_of: Callable[[TopicPartition], int],
         on_damaged: Callable[[TopicPartition, Damage], None],
-        on_expired: Callable[[TopicPartition], None],
+        on_log_start_incremented: Callable[[TopicPartition], None],
     ) -> None:
         self._config = config
         self._flusher = LogFlusher(config.flush_interval_s, directories, deletion)
         self._retention = RetentionRounds(
-            config.retention, runtime.clock, lambda: directories.logs, high_watermark_of, on_expired
+            config.retention, runtime.clock, lambda: directories.logs, high_watermark_of, on_log_start_incremented
         )
         self._cleaner = LogCleaner(config.cleaner, runtime, directories, high_watermark_of)
         self.scrubber = LogScrubber(config.scrubber, runtime, directories, on_damaged)
@@ -157,8 +157,8 @@ def _flush_if_dirty(log: PartitionLog, now_s: float) -> None:
 class RetentionRounds:
     """Visits all logs every `log.retention.check.interval.ms`: rolls old segments, deletes expired ones.
 
-    `high_watermark_of` gives a partition's high watermark: nothing at or above it is deleted. `on_expired` is told of
-    each log of which something was deleted.
+    `high_watermark_of` gives a partition's high watermark: nothing at or above it is deleted.
+    `on_log_start_incremented` is told of each log of which something was deleted.
     Source: LogManager.cleanupLogs of Apache Kafka.
     """
 
@@ -168,13 +168,13 @@ class RetentionRounds:
         clock: Clock,
         logs: Callable[[], Mapping[TopicPartition, PartitionLog]],
         high_watermark_of: Callable[[TopicPartition], int],
-        on_expired: Callable[[TopicPartition], None] = lambda tp: None,
+        on_log_start_incremented: Callable[[TopicPartition], None] = lambda tp: None,
     ) -> None:
         self.config = config
         self._clock = clock
         self._logs = logs
         self._high_watermark_of = high_watermark_of
-        self._on_expired = on_expired
+        self._on_log_start_incremented = on_log_start_incremented
         self._timer: asyncio.TimerHandle | None = None
         self._round: IncrementalTask[None] | None = None
 
@@ -221,7 +221,7 @@ class RetentionRounds:
         log.durability.close_idle_files()
         if deleted:
             _logger.info("%s: %d segments deleted, the log starts at %d", tp, deleted, log.log_start_offset)
-            self._on_expired(tp)
+            self._on_log_start_incremented(tp)
         expired = log.producers.expire(_monotonic_ms(), self.config.producer_expiration_ms)
         if expired:
             _logger.info("%s: %d silent producers forgotten", tp, expired)

@@ -84,13 +84,13 @@ class LogManager:
         self,
         high_watermark_of: Callable[[TopicPartition], int | None] | None = None,
         on_damaged: Callable[[TopicPartition, Damage], None] = lambda tp, damage: None,
-        on_expired: Callable[[TopicPartition], None] = lambda tp: None,
+        on_log_start_incremented: Callable[[TopicPartition], None] = lambda tp: None,
     ) -> None:
         """Begin the periodic maintenance, on the running loop.
 
         `high_watermark_of` knows the high watermarks of the partitions; where it returns None, the checkpointed one
-        counts. `on_damaged` is told of each log whose files were found to be damaged, `on_expired` of each that begins
-        later since its retention is over.
+        counts. `on_damaged` is told of each log whose files were found to be damaged, and
+        `on_log_start_incremented` of each whose beginning retention has deleted.
         """
 
         def high_watermark(tp: TopicPartition) -> int:
@@ -98,7 +98,13 @@ class LogManager:
             return self.directories.high_watermarks.get(tp, 0) if known is None else known
 
         self._maintenance = LogMaintenance(
-            self._config, self._runtime, self.directories, self.deletion, high_watermark, on_damaged, on_expired
+            self._config,
+            self._runtime,
+            self.directories,
+            self.deletion,
+            high_watermark,
+            on_damaged,
+            on_log_start_incremented,
         )
         self._maintenance.start()
 

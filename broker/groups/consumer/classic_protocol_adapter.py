@@ -89,7 +89,7 @@ class ClassicProtocolAdapter:
             ErrorCode.NONE, after.member_id, after.epoch, CONSUMER_PROTOCOL_TYPE, request.protocols[0][0]
         )
         if replaces and group.may_become_classic():
-            is_settled = group.epoch == epoch and group.now.is_settled
+            is_settled = group.epoch == epoch and group.current.is_settled
             group.become_classic(token, result, now_ms, wall_ms, must_rebalance=not is_settled)
             return
         self._asked_to_rejoin.pop(after.member_id, None)

@@ -143,7 +143,7 @@ class ConsumerGroup:
         return not self.members and not self._waiting
 
     @property
-    def now(self) -> ConsumerGroupView:
+    def current(self) -> ConsumerGroupView:
         """The group with the changes that are not committed yet."""
         assignor = self.config.consumer.assignors[0]
         return ConsumerGroupView(self.epoch, self.target_epoch, self.members, self.target, assignor)
@@ -151,11 +151,11 @@ class ConsumerGroup:
     @property
     def state(self) -> ConsumerGroupState:
         """The state, with the changes that are not committed yet."""
-        return self.now.state
+        return self.current.state
 
     def committed(self) -> ConsumerGroupView | ClassicGroupView | None:
         """The group as its committed records say; None where there are none."""
-        return committed_view([*self._writes.formers(), self._former], self.now)
+        return committed_view([*self._writes.formers(), self._former], self.current)
 
     @property
     def has_uncommitted(self) -> bool:
@@ -405,7 +405,7 @@ class ConsumerGroup:
             found = self._found_topics(member)
             counts |= dict(found)
             subscriptions[member.member_id] = tuple(topic_id for topic_id, _ in found)
-        target = ASSIGNORS[self.now.assignor](subscriptions, counts, self.target)
+        target = ASSIGNORS[self.current.assignor](subscriptions, counts, self.target)
         for member_id, parts in target.items():
             if self.target.get(member_id) != parts:
                 self._write(target_record(self.group_id, member_id, parts))

@@ -18,6 +18,7 @@ MODULES = {
     ),
     "partitions": (
         "answers/follower_fetches",
+        "answers/replica_states",
         "derived/counted_replicas",
         "derived/placed_replicas",
         "derived/reassignments",
@@ -68,6 +69,7 @@ MODULES = {
         "answers/epoch_answers",
         "answers/fetch_answers",
         "answers/read_replicas",
+        "answers/replica_states",
         "answers/fetch_session_model",
         "client_invariants",
     ),

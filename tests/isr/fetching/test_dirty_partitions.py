@@ -60,7 +60,7 @@ def test_followers_are_told_at_once_of_a_log_that_begins_later_since_its_retenti
         cluster.produce(1, key)
     cluster.sleep(10)
     cluster.managers[1].partitions[key].log.advance_start(2)
-    cluster.on_loop(cluster.managers[1].on_expired, key)
+    cluster.on_loop(cluster.managers[1].on_log_start_incremented, key)
     cluster.sleep(1)
     assert [manager.partitions[key].log.log_start_offset for manager in cluster.managers.values()] == [2, 2, 2]
 

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from support.isr.manager_cluster import Cluster, registration
 
-from raftwerk.isr.fetching.replica_selector import ReplicaView, Selector, select_in_rack
+from raftwerk.isr.fetching.replica_selector import ReplicaSelector, ReplicaView, select_in_rack
 from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.types import TopicPartition
 
@@ -40,9 +40,9 @@ def test_the_replica_in_the_rack_that_is_caught_up_best(
     assert (found and found.broker_id) == selected
 
 
-def cluster(select: Selector | None = select_in_rack) -> tuple[Cluster, UUID]:
+def cluster(select: ReplicaSelector | None = select_in_rack) -> tuple[Cluster, UUID]:
     """Partition 0 of `t` with ten records: its leader is in rack a, its followers in rack b."""
-    made = Cluster(select_replica=select)
+    made = Cluster(replica_selector=select)
     made.records[:] = [registration(node, rack=rack) for node, rack in RACKS.items()]
     for node in RACKS:
         made.boot(node)

@@ -141,7 +141,7 @@ def tell_what_is_not_committed(self: GroupCoordinatorShard, group_id: str) -> An
     """Administrators are told of changes of consumer groups before these are committed."""
     group = self.groups.get(group_id)
     if isinstance(group, consumer_group.ConsumerGroup):
-        return group.now
+        return group.current
     return None if group is None else ClassicGroupView(group, group.state)
 
 

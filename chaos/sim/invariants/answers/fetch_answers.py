@@ -44,7 +44,7 @@ from .answered_requests import AnsweredRequests
 from .cleaned_answers import CleanedAnswers
 from .fetch_session_model import FetchedKey, FetchSessionModel, FetchSessionModels, rows_in, wanted_in
 from .read_replicas import FIRST_VERSION, check_not_preferred, check_preferred
-from .replica_states import ENOUGH_EVENTS, LATE_S, Around, ReplicaStates, SeenReplica, find_replica
+from .replica_states import Around, ReplicaStates, SeenReplica, WaitingFetch, find_replica
 
 
 @dataclass(slots=True, eq=False)
@@ -57,14 +57,9 @@ class _Asked:
     wanted: dict[FetchedKey, FetchPartition]
     """What it reads, by its session."""
     has_session: bool
-    at_s: float
+    waiting: WaitingFetch
     is_alone: bool
     """Whether the connection had nothing else to answer: else its answer may have waited for others to be sent."""
-    is_looked_at: bool = False
-    had_records: bool = False
-    """Whether there were records for it when it came."""
-    records_since: tuple[float, int, FetchedKey] | None = None
-    """When there were records for it: the time, the number of the event, and where."""
 
 
 class FetchAnswers:
@@ -105,7 +100,8 @@ class FetchAnswers:
             session = self._sessions.find(node_id, request)
             wanted = wanted_in(request) if session is None else session.wanted_after(request)
             is_alone = not (open_requests or self._may_send_later)
-            asked = _Asked(node_id, header.api_version, request, wanted, session is not None, self._now_s(), is_alone)
+            waiting = WaitingFetch(request, self._now_s())
+            asked = _Asked(node_id, header.api_version, request, wanted, session is not None, waiting, is_alone)
             open_requests[asked] = None
             self._waiting.setdefault(node_id, {})[asked] = None
             return asked
@@ -138,7 +134,7 @@ class FetchAnswers:
             _, body_at = parse_response_header(ApiKey.FETCH, asked.version, frame)
             self._judge(manager, asked, decode_fetch_response(asked.version, frame, body_at))
         for asked in self._waiting.get(node_id, ()):
-            if asked.records_since is None and (changed or not asked.is_looked_at):
+            if asked.waiting.must_look(has_changed=bool(changed)):
                 self._look_for_records(manager, asked)
 
     def _look_for_records(self, manager: ReplicaManager, asked: _Asked) -> None:
@@ -149,10 +145,7 @@ class FetchAnswers:
             if state is not None and wanted.fetch_offset < _readable(state, asked.request):
                 found = key
                 break
-        if found is not None:
-            asked.had_records = not asked.is_looked_at
-            asked.records_since = self._now_s(), self._states.events_of(asked.node_id), found
-        asked.is_looked_at = True
+        asked.waiting.on_looked(found, self._now_s(), self._states.events_of(asked.node_id))
 
     # ---------------------------------------------------------------- judgement
 
@@ -173,7 +166,9 @@ class FetchAnswers:
             for key in [key for key in wanted if key not in rows and asked.is_alone]:
                 self._check_withheld(manager, asked, session, key, size_bytes)
             session.note(response)
-        self._check_wait(asked, response)
+        if asked.is_alone and not response.throttle_ms:
+            who = f"{asked.request} at {asked.node_id}"
+            asked.waiting.check_wait(self._now_s(), self._states.events_of(asked.node_id), who)
 
     def _is_blind(self, node_id: int, replica: Replica) -> bool:
         """Whether damage or losses that are accounted for explain more than can be judged here."""
@@ -305,17 +300,6 @@ class FetchAnswers:
         if size_bytes + len(batch) <= min(asked.request.max_bytes, wanted.max_bytes):
             detail = f"{where}: {wanted.fetch_offset} of {readable} is not there"
             raise InvariantBroken("an incremental fetch session withholds nothing", detail)
-
-    def _check_wait(self, asked: _Asked, response: FetchResponse) -> None:
-        """There may have been records for a fetch when it came, which had to be read from the disk."""
-        since = asked.records_since
-        if since is None or asked.had_records or not asked.is_alone or asked.request.min_bytes > 1:
-            return
-        waited_s, events = self._now_s() - since[0], self._states.events_of(asked.node_id) - since[1]
-        is_over = self._now_s() - asked.at_s >= asked.request.max_wait_ms / 1000 - 0.01
-        if is_over and waited_s > LATE_S and events >= ENOUGH_EVENTS and not response.throttle_ms:
-            detail = f"{asked.request} at {asked.node_id}: records of {since[2]} since {waited_s:.3f} s"
-            raise InvariantBroken("a waiting fetch is answered when there are records", detail)
 
 
 def _readable(state: SeenReplica, request: FetchRequest) -> int:

@@ -40,7 +40,7 @@ from ....specification.partitions.replica_state import ReplicaLog
 from ..invariant_broken import InvariantBroken
 from .answered_requests import AnsweredRequests
 from .fetch_session_model import FetchedKey, FetchSessionModel, FetchSessionModels, rows_in, wanted_in
-from .replica_states import ENOUGH_EVENTS, LATE_S, Around, ReplicaStates, SeenReplica
+from .replica_states import Around, ReplicaStates, SeenReplica, WaitingFetch
 
 _Replicas = Mapping[FetchedKey, Replica]
 _INITIAL_EPOCH = 0
@@ -58,12 +58,7 @@ class _Asked:
     told: dict[FetchedKey, tuple[int, int]]
     """What its session had been told, without what another leader epoch makes void."""
     has_session: bool
-    at_s: float
-    is_looked_at: bool = False
-    had_records: bool = False
-    """Whether there were records for it when it came."""
-    records_since: tuple[float, int, FetchedKey] | None = None
-    """When there were records for it: the time, the number of the event, and where."""
+    waiting: WaitingFetch
 
     def __str__(self) -> str:
         request = self.request
@@ -74,7 +69,7 @@ class _Asked:
 class FollowerFetches:
     """Watches the connections between brokers. `nodes` are those that run.
 
-    `log_of(node_id, topic_id, partition)` gives the log of a replica as it was observed, None if it is not judged.
+    `log_of(node_id, replica)` gives the log of a replica as it was observed, None if it is not judged.
     """
 
     def __init__(
@@ -135,7 +130,9 @@ class FollowerFetches:
             wanted, told = wanted_in(request), {}
         else:
             wanted, told = session.wanted_after(request), session.told_after(request)
-        return _Asked(leader_id, version, request, wanted, told, session is not None, self._now_s())
+        return _Asked(
+            leader_id, version, request, wanted, told, session is not None, WaitingFetch(request, self._now_s())
+        )
 
     def forget(self, node_id: int) -> None:
         """The process has ended, perhaps in the midst of an event."""
@@ -156,7 +153,7 @@ class FollowerFetches:
         waiting = self._waiting.get(node_id)
         if not (sent or answered or waiting):
             return
-        unmet = [one for one in waiting or () if one.records_since is None and (has_changed or not one.is_looked_at)]
+        unmet = [one for one in waiting or () if one.waiting.must_look(has_changed=has_changed)]
         node = self._nodes.get(node_id)
         manager = None if node is None else node.replica_manager
         if manager is None or not (sent or answered or unmet):
@@ -180,10 +177,7 @@ class FollowerFetches:
             if state is not None and _leads(state, asked, wanted) and wanted.fetch_offset < state.end_offset:
                 found = key
                 break
-        if found is not None:
-            asked.had_records = not asked.is_looked_at
-            asked.records_since = self._now_s(), self._states.events_of(asked.leader_id), found
-        asked.is_looked_at = True
+        asked.waiting.on_looked(found, self._now_s(), self._states.events_of(asked.leader_id))
 
     # ---------------------------------------------------------------- the follower's side
 
@@ -223,7 +217,8 @@ class FollowerFetches:
                 size_bytes = sum(len(row.records_in_memory()) for row in rows.values())
                 for key in missing:
                     self._check_withheld(manager, replicas.get(key), asked, session, key, size_bytes)
-            self._check_wait(manager, asked)
+            if manager.throttles.leader.is_idle:
+                asked.waiting.check_wait(self._now_s(), self._states.events_of(asked.leader_id), str(asked))
         if session is not None:
             session.note(response)
 
@@ -318,17 +313,6 @@ class FollowerFetches:
         if size_bytes + needed <= min(asked.request.max_bytes, wanted.max_bytes):
             detail = f"{where}: {wanted.fetch_offset} of {end_offset} is not there"
             raise InvariantBroken("an incremental fetch session withholds nothing", detail)
-
-    def _check_wait(self, manager: ReplicaManager, asked: _Asked) -> None:
-        """There may have been records for a fetch when it came, which had to be read from the disk."""
-        since = asked.records_since
-        if since is None or asked.had_records or not manager.throttles.leader.is_idle:
-            return
-        waited_s, events = self._now_s() - since[0], self._states.events_of(asked.leader_id) - since[1]
-        is_over = self._now_s() - asked.at_s >= asked.request.max_wait_ms / 1000 - 0.01
-        if is_over and waited_s > LATE_S and events >= ENOUGH_EVENTS and asked.request.min_bytes <= 1:
-            detail = f"{asked}: records of {since[2]} since {waited_s:.3f} s"
-            raise InvariantBroken("a waiting fetch is answered when there are records", detail)
 
 
 def _leads(state: SeenReplica, asked: _Asked, wanted: FetchPartition) -> bool:

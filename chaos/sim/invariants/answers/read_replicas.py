@@ -24,7 +24,7 @@ def check_preferred(node: Node, row: FetchPartitionResponse, replica: Replica, r
     manager, loader, leader = node.replica_manager, node.loader, replica.partition.leader
     if manager is None or loader is None or leader is None:
         return  # it does not lead any more
-    if manager.config.select_replica is not select_in_rack:
+    if manager.config.replica_selector is not select_in_rack:
         raise InvariantBroken("no read replica is preferred without a selector", f"{where}: {row}")
     brokers, named = loader.image.brokers, row.preferred_read_replica
     there = brokers.get(named)
@@ -41,7 +41,7 @@ def check_not_preferred(
 ) -> None:
     """Judge a row that names no replica, though the leader may know one. `states` are those around the answer."""
     manager, loader, leader = node.replica_manager, node.loader, replica.partition.leader
-    if manager is None or loader is None or leader is None or manager.config.select_replica is not select_in_rack:
+    if manager is None or loader is None or leader is None or manager.config.replica_selector is not select_in_rack:
         return
     brokers = loader.image.brokers
     if states[0].isr != states[1].isr or not rack or brokers[node.config.node_id].rack == rack:

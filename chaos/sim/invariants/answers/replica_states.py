@@ -11,11 +11,13 @@ from dataclasses import dataclass
 
 from .....isr.replica import Replica
 from .....isr.replica_manager import ReplicaManager
+from .....wire.fetch import FetchRequest
+from ..invariant_broken import InvariantBroken
 from .fetch_session_model import FetchedKey
 
-ENOUGH_EVENTS = 20
+_ENOUGH_EVENTS = 20
 """A node that has run so many events since there were records was not paused, and had the time to answer."""
-LATE_S = 0.1
+_LATE_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,42 @@ class ReplicaStates:
         """The replica before and after what happened at this time; None if it is new."""
         now = self.now(node_id, replica)
         return None if now is None else (self._before[node_id][1].get(replica, now), now)
+
+
+@dataclass(slots=True, eq=False)
+class WaitingFetch:
+    """A fetch that waits for its answer, and since when there are records for it."""
+
+    request: FetchRequest
+    at_s: float
+    """When it came."""
+    _is_looked_at: bool = False
+    _had_records: bool = False
+    """Whether there were records for it when it came, which may have had to be read from the disk."""
+    _records_since: tuple[float, int, FetchedKey] | None = None
+    """The time, the number of the node's event, and where."""
+
+    def must_look(self, *, has_changed: bool) -> bool:
+        """Whether it is not known yet if there are records. `has_changed`: something has happened to replicas."""
+        return self._records_since is None and (has_changed or not self._is_looked_at)
+
+    def on_looked(self, found: FetchedKey | None, now_s: float, events: int) -> None:
+        """There are records in the partition `found`; None: in none."""
+        if found is not None:
+            self._had_records = not self._is_looked_at
+            self._records_since = now_s, events, found
+        self._is_looked_at = True
+
+    def check_wait(self, now_s: float, events: int, who: str) -> None:
+        """It is answered now. Raises `InvariantBroken` if its wait is over, and there were records long before."""
+        since = self._records_since
+        if since is None or self._had_records or self.request.min_bytes > 1:
+            return
+        waited_s = now_s - since[0]
+        is_over = now_s - self.at_s >= self.request.max_wait_ms / 1000 - 0.01
+        if is_over and waited_s > _LATE_S and events - since[1] >= _ENOUGH_EVENTS:
+            detail = f"{who}: records of {since[2]} since {waited_s:.3f} s"
+            raise InvariantBroken("a waiting fetch is answered when there are records", detail)
 
 
 def find_replica(manager: ReplicaManager, key: FetchedKey) -> Replica | None:

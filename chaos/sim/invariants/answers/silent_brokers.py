@@ -13,12 +13,11 @@ from .....wire.api_keys import ApiKey
 from .....wire.codec import decode_request
 from .....wire.frames import RequestHeader
 from ..invariant_broken import InvariantBroken
+from ..steps.lasting_roles import LastingRoles
 from .answered_requests import AnsweredRequests
 
-_STALLED_S = 0.25
-"""A controller that has run nothing for so long did not run, and may extend all sessions."""
 _LATE_S = 1.0
-_LOOKS_EVERY_S = 0.1
+_ROLE = "active controller"
 
 
 class SilentBrokers:
@@ -29,9 +28,7 @@ class SilentBrokers:
         self._session_s = session_s
         self._heard: dict[tuple[int, int], float] = {}
         """When a controller read a heartbeat of a broker last."""
-        self._active: dict[int, tuple[float, float]] = {}
-        """Since when a controller leads without a pause, and when it has run last."""
-        self._looked_at = 0.0
+        self._roles = LastingRoles(now_s)
 
     def requests(self, node_id: int) -> AnsweredRequests[Any]:
         """What watches a new connection to a controller."""
@@ -44,23 +41,19 @@ class SilentBrokers:
 
     def forget(self, node_id: int) -> None:
         """The process has ended."""
-        self._active.pop(node_id, None)
+        self._roles.forget(node_id)
 
     def after_event(self, node_id: int, controller: Any) -> None:
         """`controller` is the node's, or None. Raises `InvariantBroken`."""
         if controller is None or not controller.active:
-            self._active.pop(node_id, None)
+            self._roles.end(node_id, _ROLE)
             return
-        now_s = self._now_s()
-        since_s, ran_s = self._active.get(node_id, (now_s, now_s))
-        if now_s - ran_s > _STALLED_S:
-            since_s = now_s
-        self._active[node_id] = since_s, now_s
-        if now_s - since_s < self._session_s + _LATE_S or now_s - self._looked_at < _LOOKS_EVERY_S:
+        since_s = self._roles.after_event(node_id, _ROLE)
+        if since_s is None:
             return
-        self._looked_at = now_s
         for broker_id, broker in controller.image.brokers.items():
             heard_s = max(since_s, self._heard.get((node_id, broker_id), 0.0))
-            if not broker.fenced and broker_id != node_id and now_s - heard_s > self._session_s + _LATE_S:
+            is_late = self._now_s() - heard_s > self._session_s + _LATE_S
+            if is_late and not broker.fenced and broker_id != node_id:
                 detail = f"{broker_id} by {node_id}, which leads since {since_s:.3f}: heard at {heard_s:.3f}"
                 raise InvariantBroken("a broker that is silent for its session is fenced", detail)

@@ -8,26 +8,13 @@ refused begins another session.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from .....broker.groups.consumer.consumer_group import ConsumerGroup
 from .....broker.groups.group_coordinator_shard import GroupCoordinatorShard
 from ..invariant_broken import InvariantBroken
+from ..steps.lasting_roles import LastingRoles
 
-_STALLED_S = 0.25
-"""A coordinator that has run nothing for so long did not run."""
 _LATE_S = 1.5
-_LOOKS_EVERY_S = 0.1
-
-
-@dataclass(slots=True)
-class _Watched:
-    """A coordinator that could remove members, and did run, since `since_s`."""
-
-    shard: GroupCoordinatorShard
-    since_s: float
-    ran_s: float
-    looked_at_s: float = 0.0
 
 
 class SilentMembers:
@@ -37,7 +24,7 @@ class SilentMembers:
         self._now_s = now_s
         self._heard: dict[str, float] = {}
         """When a member has sent a request, or was answered, last."""
-        self._watched: dict[tuple[int, int], _Watched] = {}
+        self._roles = LastingRoles(now_s)
 
     def on_heard(self, member_id: str) -> None:
         """The member has sent a request, or is answered."""
@@ -45,23 +32,19 @@ class SilentMembers:
 
     def forget(self, node_id: int) -> None:
         """The broker's process has ended."""
-        for key in [key for key in self._watched if key[0] == node_id]:
-            del self._watched[key]
+        self._roles.forget(node_id)
 
     def after_event(self, node_id: int, shard: GroupCoordinatorShard, *, can_write: bool) -> None:
         """The node has run an event, and leads the shard's partition. Raises `InvariantBroken`."""
-        now_s, key = self._now_s(), (node_id, shard.partition)
-        seen = self._watched.get(key)
-        if seen is None or seen.shard is not shard or not can_write or now_s - seen.ran_s > _STALLED_S:
-            self._watched[key] = _Watched(shard, now_s, now_s)
+        if not can_write:
+            self._roles.end(node_id, shard)
             return
-        seen.ran_s = now_s
-        if now_s - seen.looked_at_s < _LOOKS_EVERY_S:
+        since_s = self._roles.after_event(node_id, shard)
+        if since_s is None:
             return
-        seen.looked_at_s = now_s
         for group in shard.groups.values():
             if isinstance(group, ConsumerGroup):
-                self._check(group, seen.since_s)
+                self._check(group, since_s)
 
     def _check(self, group: ConsumerGroup, since_s: float) -> None:
         limit_s = 2 * group.config.consumer.session_timeout_ms / 1000 + _LATE_S

@@ -18,6 +18,7 @@ from typing import Any
 from .....broker.groups.group_config import OFFSETS_TOPIC
 from .....cluster.client.client_errors import ClientError
 from .....cluster.client.cluster_client import NO_ANSWER
+from .....cluster.client.requests.coordinator_requests import MOVED
 from .....runtime.loop import TaskSet
 from .....wire.api_keys import ApiKey
 from .....wire.codec import Struct
@@ -36,11 +37,6 @@ _FIRST_ANSWER_S = 0.05
 _TIMEOUT_S = 0.9
 """Shorter than a session: a member that has answers within this time is not removed meanwhile."""
 _PAUSE_S = 0.05
-_NOT_HERE = (
-    ErrorCode.NOT_COORDINATOR,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-)
 _NOT_OWNED = 99
 """A partition that no topic has."""
 
@@ -200,7 +196,7 @@ class CarelessMember(HastyMember):
                 await asyncio.sleep(_FIRST_ANSWER_S)
         answer = await super()._ask(api, version, fields)
         row = answer.topics[0].partitions[0] if api is ApiKey.OFFSET_COMMIT else answer
-        self.was_elsewhere |= row.error_code in _NOT_HERE
+        self.was_elsewhere |= row.error_code in MOVED
         return answer
 
     async def _send_copy(

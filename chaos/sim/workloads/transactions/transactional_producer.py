@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from .....cluster.client.client_errors import ClientError, is_retriable
 from .....cluster.client.cluster_client import NO_ANSWER
+from .....cluster.client.requests.coordinator_requests import MOVED
 from .....controller.metadata.metadata_image import TRANSACTION_VERSION_FEATURE
 from .....wire.api_keys import ApiKey
 from .....wire.codec import Struct
@@ -34,11 +35,6 @@ _ADD_OFFSETS = 3
 _RETRY_PAUSE_S = 0.05
 _TIMEOUT_S = 3.0
 _SHORT_TIMEOUTS_S = (0.1, 0.4, _TIMEOUT_S)
-_NOT_FOUND_HERE = (
-    ErrorCode.NOT_COORDINATOR,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-)
 _NOT_HERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _PUT_OFF_PROBABILITY = 0.5
 _DOUBTFUL = (ErrorCode.NETWORK_EXCEPTION, ErrorCode.NOT_COORDINATOR, ErrorCode.REQUEST_TIMED_OUT)
@@ -69,7 +65,7 @@ class AbortableError(Exception):
 
 
 def _is_temporary(code: int) -> bool:
-    return is_retriable(code) or code in (ErrorCode.CONCURRENT_TRANSACTIONS, *_NOT_FOUND_HERE)
+    return is_retriable(code) or code in (ErrorCode.CONCURRENT_TRANSACTIONS, *MOVED)
 
 
 class ClientStyle(NamedTuple):
@@ -440,7 +436,7 @@ class TransactionalProducer:
             if not code:
                 return answer
             self.lost_answers += code in _DOUBTFUL
-            if code in (ErrorCode.NETWORK_EXCEPTION, *_NOT_FOUND_HERE):
+            if code in (ErrorCode.NETWORK_EXCEPTION, *MOVED):
                 self._coordinators.pop(key, None)
             if code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
                 self._judge(code, f"{api.name} {version}")
