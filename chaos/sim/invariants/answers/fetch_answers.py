@@ -38,6 +38,7 @@ from .....wire.fetch import (
 from .....wire.frames import RequestHeader, parse_response_header
 from .....wire.records import BatchHeader, iter_headers
 from ....specification.transactions.log_replay import LogReplay
+from ...kernel.transport import WINDOW_BYTES
 from ..invariant_broken import InvariantBroken
 from ..partition_invariants import PartitionChecker, PartitionKey
 from .answered_requests import AnsweredRequests
@@ -58,8 +59,10 @@ class _Asked:
     """What it reads, by its session."""
     has_session: bool
     waiting: WaitingFetch
-    is_alone: bool
-    """Whether the connection had nothing else to answer: else its answer may have waited for others to be sent."""
+    is_at_once: bool
+    """Whether all of the answer is sent when it is made: the connection has nothing else to answer, and the network takes
+    so much at once.
+    """
 
 
 class FetchAnswers:
@@ -99,9 +102,9 @@ class FetchAnswers:
             request = decode_fetch_request(header.api_version, frame, body_at)
             session = self._sessions.find(node_id, request)
             wanted = wanted_in(request) if session is None else session.wanted_after(request)
-            is_alone = not (open_requests or self._may_send_later)
+            is_at_once = not (open_requests or self._may_send_later)
             waiting = WaitingFetch(request, self._now_s())
-            asked = _Asked(node_id, header.api_version, request, wanted, session is not None, waiting, is_alone)
+            asked = _Asked(node_id, header.api_version, request, wanted, session is not None, waiting, is_at_once)
             open_requests[asked] = None
             self._waiting.setdefault(node_id, {})[asked] = None
             return asked
@@ -109,6 +112,7 @@ class FetchAnswers:
         def on_answered(asked: object, frame: bytes) -> None:
             open_requests.pop(asked, None)
             if isinstance(asked, _Asked):
+                asked.is_at_once &= len(frame) <= WINDOW_BYTES
                 self._waiting.get(node_id, {}).pop(asked, None)
                 self._answered.append((asked, frame))
 
@@ -163,10 +167,10 @@ class FetchAnswers:
                 if not size_bytes:
                     _check_is_not_empty(asked, wanted[key], row, rows)
         if session is not None:
-            for key in [key for key in wanted if key not in rows and asked.is_alone]:
+            for key in [key for key in wanted if key not in rows and asked.is_at_once]:
                 self._check_withheld(manager, asked, session, key, size_bytes)
             session.note(response)
-        if asked.is_alone and not response.throttle_ms:
+        if asked.is_at_once and not response.throttle_ms:
             who = f"{asked.request} at {asked.node_id}"
             asked.waiting.check_wait(self._now_s(), self._states.events_of(asked.node_id), who)
 
@@ -178,7 +182,7 @@ class FetchAnswers:
     def _judge_row(self, asked: _Asked, wanted: FetchPartition, row: FetchPartitionResponse, replica: Replica) -> None:
         where = f"{replica.topic_partition.topic}-{row.partition} on {asked.node_id}, {wanted}"
         states = self._states.around(asked.node_id, replica)
-        if states is not None and asked.is_alone:
+        if states is not None and asked.is_at_once:
             _check_place(wanted, row, states, where)
         if row.error_code:
             return
@@ -197,7 +201,7 @@ class FetchAnswers:
         states = self._states.around(asked.node_id, replica)
         if row.preferred_read_replica >= 0:
             check_preferred(node, row, replica, rack, where)
-        elif states is not None and asked.is_alone and asked.version >= FIRST_VERSION:
+        elif states is not None and asked.is_at_once and asked.version >= FIRST_VERSION:
             check_not_preferred(node, wanted, replica, rack, states, int(self._now_s() * 1000), where)
 
     def _check_offsets(self, row: FetchPartitionResponse, replica: Replica, where: str) -> None:

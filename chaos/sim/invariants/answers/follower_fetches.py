@@ -37,6 +37,7 @@ from .....wire.records import iter_headers
 from .....wire.types import EpochEndOffset
 from ....specification.log_entry import end_for_epoch
 from ....specification.partitions.replica_state import ReplicaLog
+from ...kernel.transport import WINDOW_BYTES
 from ..invariant_broken import InvariantBroken
 from .answered_requests import AnsweredRequests
 from .fetch_session_model import FetchedKey, FetchSessionModel, FetchSessionModels, rows_in, wanted_in
@@ -165,7 +166,9 @@ class FollowerFetches:
             self._judge_request(node_id, replicas, asked)
         for asked, frame in answered:
             _, body_at = parse_response_header(ApiKey.FETCH, asked.version, frame)
-            self._judge(manager, replicas, asked, decode_fetch_response(asked.version, frame, body_at))
+            is_at_once = not self._may_send_later and len(frame) <= WINDOW_BYTES
+            response = decode_fetch_response(asked.version, frame, body_at)
+            self._judge(manager, replicas, asked, response, is_at_once=is_at_once)
         for asked in unmet:
             self._look_for_records(replicas, asked)
 
@@ -200,7 +203,16 @@ class FollowerFetches:
 
     # ---------------------------------------------------------------- the leader's side
 
-    def _judge(self, manager: ReplicaManager, replicas: _Replicas, asked: _Asked, response: FetchResponse) -> None:
+    def _judge(
+        self,
+        manager: ReplicaManager,
+        replicas: _Replicas,
+        asked: _Asked,
+        response: FetchResponse,
+        *,
+        is_at_once: bool,
+    ) -> None:
+        """`is_at_once`: all of it was sent when it was made."""
         session = self._sessions.on_answered(asked.leader_id, asked.request, response, was_known=asked.has_session)
         if response.error_code or (asked.has_session and session is None):
             return
@@ -209,7 +221,7 @@ class FollowerFetches:
         missing = [key for key in wanted if key not in rows]
         if asked.request.session_epoch <= _INITIAL_EPOCH and missing:
             raise InvariantBroken("a full fetch is answered for each partition", f"{asked}: not for {missing}")
-        if not self._may_send_later:
+        if is_at_once:
             for key, row in rows.items():
                 if key in wanted:
                     self._judge_row(replicas.get(key), asked, wanted[key], row)

@@ -63,6 +63,8 @@ class CarelessGroup(HastyGroup):
         """See `Workload`."""
         await super().run()
         await asyncio.sleep(_LATEST_S)
+        for member in self._careless:  # nobody has heard them for longer than their sessions
+            member.lose()
         while self._waits_for:
             try:
                 await self._repeat_all()
