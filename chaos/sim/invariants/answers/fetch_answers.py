@@ -60,9 +60,7 @@ class _Asked:
     has_session: bool
     waiting: WaitingFetch
     is_at_once: bool
-    """Whether all of the answer is sent when it is made: the connection has nothing else to answer, and the network takes
-    so much at once.
-    """
+    """Whether all of the answer is sent when it is made: nothing else is to be sent, and the network takes so much."""
 
 
 class FetchAnswers:
