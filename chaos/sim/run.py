@@ -427,6 +427,9 @@ class Run:
             "elections for keys": lambda: PreferredLeaderChanges(
                 context("elections for keys", "keys"), cluster.brokers
             ),
+            "elections of a changing topic": lambda: PreferredLeaderChanges(
+                context("elections of a changing topic", "changing"), cluster.brokers, to_and_fro=True
+            ),
             "coordinator elections": lambda: PreferredLeaderChanges(
                 context("coordinator elections", TRANSACTION_TOPIC), cluster.brokers
             ),
@@ -487,6 +490,7 @@ class Run:
             "changing topic": lambda: ChangingTopicLoad(context("changing topic", "changing", History()), checker),
             "kept keys": lambda: KeptKeysLoad(context("kept keys", "kept", History()), checker),
             "time lookups": lambda: TimeLookups(context("time lookups", "changing"), checker),
+            "lookups of new times": lambda: TimeLookups(context("new times", "changing"), checker, of_newest=True),
             "time lookups of kept keys": lambda: TimeLookups(context("time lookups", "kept"), checker),
         }
 

@@ -7,6 +7,8 @@ the age of what is compacted, and tombstones that stay for short. In both, clien
 "follower-sessions": a leadership is given away and back while answers to followers that do not take part in it are
 late. So a session goes on in another leader epoch, of which the leader has told nothing yet. Logs begin later and end
 elsewhere meanwhile, clients ask where leader epochs end, and where slots are few, sessions take those of others.
+
+"times-at-new-leaders": a new leader does not know yet what is committed, and must not say that there is no such record.
 """
 
 from __future__ import annotations
@@ -59,5 +61,19 @@ TOPIC_SCENARIOS = (
         workloads=("elections to and fro", "trims", "epoch lookups", "epoch lookups of trims"),
         properties=TRIM_SETTINGS,
         drawn_properties={"max.incremental.fetch.session.cache.slots": ("2", "3", "1000", "1000")},
+    ),
+    Scenario(
+        "times-at-new-leaders",
+        "clients look for offsets by time at leaders that have just been elected, whose followers hear late",
+        kinds=(
+            *(FaultKind.LATE_LINK,) * 4,
+            *(FaultKind.SLOW_LINK,) * 6,
+            *(FaultKind.STALLED_METADATA, FaultKind.PAUSE, FaultKind.KILL),
+        ),
+        targets=("leader", "n1", "n2", "n3"),
+        faults_s=4.0,
+        mean_gap_s=0.2,
+        mean_duration_s=0.8,
+        workloads=("changing topic", "lookups of new times", "elections of a changing topic"),
     ),
 )

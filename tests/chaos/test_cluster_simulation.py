@@ -138,6 +138,7 @@ SEEDS = {
     "stamped-topics": 3,
     "kept-keys": 3,
     "follower-sessions": 3,
+    "times-at-new-leaders": 3,
 }
 """How many seeds of each scenario; more of those that are cheap."""
 CHUNKS = [(name, first) for name, count in SEEDS.items() for first in range(0, count, CHUNK)]

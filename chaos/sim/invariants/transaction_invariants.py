@@ -117,6 +117,8 @@ class EffectHistory:
     def __init__(self) -> None:
         self._effects: dict[tuple[int, int], tuple[Place, int]] = {}
         """Where the effect of an input record is, by partition and offset of the input."""
+        self._missing: tuple[int, int] | None = None
+        """An input record that had no effect when it was asked for last."""
 
     def on_read(self, place: Place, offset: int, value: str) -> None:
         """The reader was shown the effect of an input record. Raises `InvariantBroken`."""
@@ -127,9 +129,11 @@ class EffectHistory:
             raise InvariantBroken("each input record has its effect exactly once", detail)
 
     def why_incomplete(self, ends: Mapping[int, Iterable[int]]) -> str | None:
-        """An input record without an effect; `ends` has the offsets of all inputs by partition. None if none."""
-        for partition, offsets in ends.items():
-            for offset in offsets:
-                if (partition, offset) not in self._effects:
-                    return f"input {partition}/{offset} has no effect"
-        return None
+        """An input record without an effect; `ends` has the offsets of all inputs by partition. None if none.
+
+        Inputs are not taken back: the one that was missing at the last call is looked for first.
+        """
+        if self._missing is None or self._missing in self._effects:
+            inputs = ((partition, offset) for partition, offsets in ends.items() for offset in offsets)
+            self._missing = next((one for one in inputs if one not in self._effects), None)
+        return None if self._missing is None else "input {}/{} has no effect".format(*self._missing)

@@ -37,6 +37,7 @@ _ELSEWHERE_PROBABILITY = 0.1
 _FORMER_EPOCH_PROBABILITY = 0.05
 _TIMEOUT_S = 1.0
 _GREATEST_PROBABILITY = 0.1
+_NEWEST = 5
 _AROUND_MS = 3
 """How far from the time of a record the client asks."""
 
@@ -141,16 +142,19 @@ class TimeLookups(OffsetLookups):
 
     name = "time lookups"
 
-    def __init__(self, context: ClientContext, checker: TopicSettingsChecker) -> None:
+    def __init__(self, context: ClientContext, checker: TopicSettingsChecker, *, of_newest: bool = False) -> None:
+        """`of_newest`: asks for the times of records that have been committed just now."""
         super().__init__(context)
         self._checker = checker
+        self._of_newest = of_newest
 
     async def look_up(self, view: PartitionView) -> bool:
         """See `OffsetLookups`."""
         rng, known = self.context.rng, self._checker.known.get(TopicPartition(self.context.topic, view.partition))
         if known is None or not known.records:
             return True
-        asked_ms = known.records[rng.choice(list(known.records))].timestamp + rng.randint(-_AROUND_MS, _AROUND_MS)
+        offsets = list(known.records)[-_NEWEST if self._of_newest else 0 :]
+        asked_ms = known.records[rng.choice(offsets)].timestamp + rng.randint(-_AROUND_MS, _AROUND_MS)
         if rng.random() < _GREATEST_PROBABILITY:
             asked_ms = MAX_TIMESTAMP
         end_offset = known.end_offset

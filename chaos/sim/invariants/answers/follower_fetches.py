@@ -90,8 +90,8 @@ class FollowerFetches:
         self._may_send_later = may_send_later
         self._sessions = FetchSessionModels()
         self._waiting: dict[int, dict[_Asked, None]] = {}
-        self._on_the_way: dict[bytes, FetchRequest] = {}
-        """By their frames, requests that were sent and not read yet."""
+        self._on_the_way: dict[bytes, list[FetchRequest]] = {}
+        """By their frames, requests that were sent and not read yet: one that is sent again may have the same bytes."""
         self._sent: list[_Asked] = []
         self._answered: list[tuple[_Asked, bytes]] = []
 
@@ -103,7 +103,7 @@ class FollowerFetches:
         def note(header: RequestHeader, frame: bytes, body_at: int) -> None:
             request = decode_fetch_request(header.api_version, frame, body_at)
             if request.replica_id >= 0:
-                self._on_the_way[frame] = request
+                self._on_the_way.setdefault(frame, []).append(request)
                 self._sent.append(self._asked(leader_id, header.api_version, request))
 
         return AnsweredRequests({ApiKey.FETCH}, note, lambda asked, response: None)
@@ -112,9 +112,12 @@ class FollowerFetches:
         """What watches it, too: the requests when they are read, and the answers."""
 
         def note(header: RequestHeader, frame: bytes, body_at: int) -> _Asked | None:
-            request = self._on_the_way.pop(frame, None)
-            if request is None:
+            on_the_way = self._on_the_way.get(frame)
+            if not on_the_way:
                 return None
+            request = on_the_way.pop()
+            if not on_the_way:
+                del self._on_the_way[frame]
             asked = self._asked(leader_id, header.api_version, request)
             self._waiting.setdefault(leader_id, {})[asked] = None
             return asked
