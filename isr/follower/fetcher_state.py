@@ -243,6 +243,9 @@ class FetcherState:
     def pause(self, key: PartitionKey, error_code: int, now_ms: int, reason: str = "") -> None:
         """Fetch the partition again after a pause that doubles with every error in a row.
 
+        The leader is asked for it anew even if the pause is over before the next request: it believes that what it has
+        sent was taken, and reads the partition again only for something new.
+
         `reason` says why this replica does not take what it got; empty for an error that the leader has answered.
         """
         fetched = self.partitions.get(key)
@@ -252,6 +255,7 @@ class FetcherState:
         backoff_ms = min(config.replica_fetch_backoff_max_ms, config.replica_fetch_backoff_min_ms << fetched.failures)
         fetched.failures = min(fetched.failures + 1, 16)
         fetched.not_before_ms = now_ms + backoff_ms
+        self.session.forget(key)
         self._delayed[key] = None
         self._dirty[key] = None
         if fetched.last_error != error_code:

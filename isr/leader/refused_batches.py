@@ -19,7 +19,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import NamedTuple
 
-from ...log.state.producer_state import SEQUENCE_MASK, SEQUENCES_AHEAD_MAX, ProducerStateManager
+from ...log.state.producer_state import ProducerStateManager
+from ...log.state.sequence_numbers import SEQUENCE_MASK, is_later_sequence
 from ...runtime.invariants import sometimes
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.records import BatchHeader, iter_headers
@@ -65,7 +66,11 @@ class RefusedBatches:
                 continue
             refused = self.producers.get(header.producer_id)
             sequence = header.base_sequence
-            if refused is not None and refused.epoch == header.producer_epoch and _is_later(sequence, refused.sequence):
+            if (
+                refused is not None
+                and refused.epoch == header.producer_epoch
+                and is_later_sequence(sequence, refused.sequence)
+            ):
                 sequence = refused.sequence
             elif refused is None and len(self.producers) >= _PRODUCERS_MAX:
                 self.producers.popitem(last=False)
@@ -80,7 +85,7 @@ class RefusedBatches:
             is_come = refused.epoch != header.producer_epoch or header.base_sequence in (0, refused.sequence)
             if is_come or now_ms - refused.at_ms > _REMEMBERED_MS:
                 del self.producers[header.producer_id]
-            elif _is_later(header.base_sequence, refused.sequence):
+            elif is_later_sequence(header.base_sequence, refused.sequence):
                 sometimes(True, "a batch waited for one before it that had been refused")
                 raise _expected_first(header, f"{refused.sequence} was refused before")
 
@@ -130,7 +135,7 @@ _NO_PRODUCERS = ProducerStateManager()
 def _is_ahead(header: BatchHeader, known: ProducerStateManager) -> bool:
     """Whether the batch comes after the one that is expected next of its producer."""
     expected = _expected_sequence(header, known)
-    return expected is not None and _is_later(header.base_sequence, expected)
+    return expected is not None and is_later_sequence(header.base_sequence, expected)
 
 
 def _expected_sequence(header: BatchHeader, known: ProducerStateManager) -> int | None:
@@ -159,7 +164,3 @@ def _is_next(header: BatchHeader, known: ProducerStateManager) -> bool:
     if entry.epoch != header.producer_epoch:
         return header.producer_epoch > entry.epoch
     return header.base_sequence == (entry.last_sequence + 1) & SEQUENCE_MASK
-
-
-def _is_later(sequence: int, than: int) -> bool:
-    return 0 < (sequence - than) & SEQUENCE_MASK <= SEQUENCES_AHEAD_MAX

@@ -37,6 +37,7 @@ from ...wire.records import (
     iter_records,
 )
 from ..config import MAX_INT64
+from .sequence_numbers import SEQUENCE_MASK, SEQUENCES_AHEAD_MAX
 from .transaction_verification import PendingVerifications, VerificationGuard
 
 REMEMBERED_BATCHES = 5
@@ -48,10 +49,6 @@ _SNAPSHOT_HEAD = struct.Struct(">hIi")
 _SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
 _CRC_END = 6
 _NO_EPOCH = -1
-SEQUENCE_MASK = 0x7FFFFFFF
-"""Sequence numbers of producers count modulo 2^31."""
-SEQUENCES_AHEAD_MAX = 1 << 30
-"""Sequence numbers wrap at 2^31, so that older numbers are told from newer ones within half of that range."""
 
 
 class BatchMetadata(NamedTuple):

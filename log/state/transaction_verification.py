@@ -15,6 +15,7 @@ from __future__ import annotations
 from ...runtime.invariants import sometimes
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.records import BatchHeader
+from .sequence_numbers import is_later_sequence
 
 _PENDING_MAX = 10_000
 """If more producers wait, the one that has waited for longest is forgotten, and has to be verified again."""
@@ -31,14 +32,14 @@ VERIFICATION_OFF = VerificationGuard()
 
 
 class _PendingVerification:
-    """A producer's guard, and the batches that wait for it: their newest epoch, and its lowest sequence number."""
+    """A producer's guard, and the batches that wait for it: their newest epoch, and its first sequence number."""
 
-    __slots__ = ("epoch", "guard", "lowest_sequence", "since_ms", "supports_epoch_bump")
+    __slots__ = ("epoch", "first_sequence", "guard", "since_ms", "supports_epoch_bump")
 
     def __init__(self, epoch: int, sequence: int, supports_epoch_bump: bool) -> None:
         self.guard = VerificationGuard()
         self.epoch = epoch
-        self.lowest_sequence = sequence
+        self.first_sequence = sequence
         self.supports_epoch_bump = supports_epoch_bump
         self.since_ms: int | None = None
 
@@ -66,10 +67,10 @@ class PendingVerifications:
                 producer_epoch, base_sequence, supports_epoch_bump
             )
         elif producer_epoch > pending.epoch:
-            pending.epoch, pending.lowest_sequence = producer_epoch, base_sequence
+            pending.epoch, pending.first_sequence = producer_epoch, base_sequence
             pending.supports_epoch_bump = supports_epoch_bump
-        elif producer_epoch == pending.epoch:
-            pending.lowest_sequence = min(pending.lowest_sequence, base_sequence)
+        elif producer_epoch == pending.epoch and is_later_sequence(pending.first_sequence, base_sequence):
+            pending.first_sequence = base_sequence
         return pending.guard
 
     def check(self, header: BatchHeader, guard: VerificationGuard | None) -> None:
@@ -93,8 +94,10 @@ class PendingVerifications:
         pending = self._pending.get(header.producer_id)
         if pending is None or not (pending.supports_epoch_bump or pending.epoch == header.producer_epoch):
             return
-        expected = 0 if pending.supports_epoch_bump else pending.lowest_sequence
-        if header.base_sequence > expected:
+        expected, is_late = pending.first_sequence, is_later_sequence(header.base_sequence, pending.first_sequence)
+        if pending.supports_epoch_bump:
+            expected, is_late = 0, header.base_sequence != 0
+        if is_late:
             sometimes(True, "a partition refused a batch that had overtaken the first one of its transaction")
             raise ProtocolError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,

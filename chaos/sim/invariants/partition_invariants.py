@@ -446,8 +446,12 @@ class PartitionChecker:
         self, topic: str, key: PartitionKey, now: PartitionRegistration, before: PartitionRegistration
     ) -> None:
         committed = self.committed.get(key)
-        for member in before.isr if topic in self.may_lose and committed is not None else ():
-            if member not in now.isr and committed is not None:
+        if committed is None or topic not in self.may_lose:
+            return
+        if self.unclean.since(key, self._led_epochs.get(key, -1), before.leader_epoch):
+            return  # whoever was elected has not led yet: what it lacks is still counted as committed
+        for member in before.isr:
+            if member not in now.isr:
                 self._had[key, member] = committed.promised_end_offset
 
     def _check_entered(

@@ -179,6 +179,18 @@ def test_a_full_disk_is_told_and_tried_again_after_a_pause() -> None:
     assert [one.fetch_offset for one in follower.asked(now_ms=1050)] == [0]
 
 
+@pytest.mark.parametrize("is_refused_here", [True, False])
+def test_a_partition_whose_pause_is_over_before_the_next_request_is_named_again(is_refused_here: bool) -> None:
+    """A leader that believes that its last answer was taken sends nothing until something new is written."""
+    follower = Follower()
+    replica = follower.follow(0)
+    follower.asked()
+    replica.has_space = not is_refused_here
+    follower.answer(row(0, records(0)) if is_refused_here else FetchPartitionResponse(0, ErrorCode.UNKNOWN_TOPIC_ID))
+    replica.has_space = True
+    assert [one.fetch_offset for one in follower.asked(now_ms=1050)] == [0]
+
+
 def test_pauses_double_and_end_with_the_first_success() -> None:
     follower = Follower()
     follower.follow(0)

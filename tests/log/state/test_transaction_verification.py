@@ -267,3 +267,14 @@ def test_markers_of_a_topic_with_the_brokers_timestamps_and_a_codec() -> None:
     entry = log.producers.get(7)
     assert entry is not None
     assert entry.last_timestamp == NOW_MS
+
+
+def test_the_first_of_the_waiting_batches_may_have_the_last_sequence_number(log: PartitionLog) -> None:
+    """Sequence numbers go on at 0. A client that does not know KIP-890 keeps them, also where the log has forgotten."""
+    guard = begin(log, 0x7FFFFFFF, bumps=False)
+    assert begin(log, 0, bumps=False) is guard
+    with Refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
+        write(log, 0, guard)
+    write(log, 0x7FFFFFFF, guard)
+    write(log, 0)
+    assert [header.base_sequence for header in headers_of(read_all(log))] == [0x7FFFFFFF, 0]

@@ -39,6 +39,8 @@ class FetchSessionModel:
     """Of the next request."""
     told: dict[FetchedKey, tuple[int, int]] = field(default_factory=dict)
     """The high watermark and the log start offset that were told last, without an error since."""
+    with_records: set[FetchedKey] = field(default_factory=set)
+    """Partitions with records in the last answer, which the fetcher's disk may refuse, with all that it told of them."""
 
     def wanted_after(self, request: FetchRequest) -> dict[FetchedKey, FetchPartition]:
         """What the session holds after this request."""
@@ -49,22 +51,27 @@ class FetchSessionModel:
         return merged
 
     def told_after(self, request: FetchRequest) -> dict[FetchedKey, tuple[int, int]]:
-        """What this request leaves of what was told: what is still wanted, in the same leader epoch."""
+        """What this request leaves of what was told: what is still wanted, in the same leader epoch, and was taken."""
         wanted, before = self.wanted_after(request), self.wanted
         return {
             key: told
             for key, told in self.told.items()
-            if key in wanted and wanted[key].current_leader_epoch == before[key].current_leader_epoch
+            if key in wanted
+            and wanted[key].current_leader_epoch == before[key].current_leader_epoch
+            and not (key in self.with_records and wanted[key].fetch_offset <= before[key].fetch_offset)
         }
 
     def update(self, request: FetchRequest) -> None:
         """The request was taken."""
         self.told, self.wanted = self.told_after(request), self.wanted_after(request)
+        self.with_records.clear()
 
     def note(self, response: FetchResponse) -> None:
         """The response was sent."""
         for key, row in rows_in(response):
             self.told.pop(key, None)
+            if row.records_in_memory():
+                self.with_records.add(key)
             if not row.error_code and row.diverging_epoch is None:
                 self.told[key] = row.high_watermark, row.log_start_offset
 

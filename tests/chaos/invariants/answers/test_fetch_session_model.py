@@ -47,6 +47,21 @@ def test_after_an_error_or_in_another_leader_epoch_all_is_to_be_told_again() -> 
     assert session is not None and session.told == {}
 
 
+@pytest.mark.parametrize(("next_offset", "told"), [(0, {}), (1, {("t", 0): (6, 0)})])
+def test_what_was_told_with_records_that_were_not_taken_is_to_be_told_again(
+    next_offset: int, told: dict[tuple[str, int], tuple[int, int]]
+) -> None:
+    """A follower whose disk is full asks for the same records again; one that has taken them knows what it was told."""
+    models = FetchSessionModels()
+    models.on_answered(1, request(0, 0, session_id=0), response(FetchPartitionResponse(0, 0, 6, 6, 0, records=b"r")))
+    wanted = [FetchTopic("t", None, [FetchPartition(0, 0, next_offset)])]
+    again = FetchRequest(session_id=7, session_epoch=1, topics=wanted)
+    session = models.on_answered(1, again, response())
+    assert session is not None and session.told == told
+    session = models.on_answered(1, FetchRequest(session_id=7, session_epoch=2, topics=[]), response())
+    assert session is not None and session.told == told
+
+
 def test_an_epoch_is_answered_once() -> None:
     models = FetchSessionModels()
     models.on_answered(1, request(0, 0, session_id=0), response())
