@@ -39,7 +39,6 @@ from .transactions.transaction_checker import TransactionChecker
 from .unclean_elections import Loss, UncleanElections
 
 _READ_BYTES = 1 << 20
-
 PartitionKey = tuple[UUID, int]
 
 
@@ -445,14 +444,11 @@ class PartitionChecker:
     def _note_leaving(
         self, topic: str, key: PartitionKey, now: PartitionRegistration, before: PartitionRegistration
     ) -> None:
-        committed = self.committed.get(key)
-        if committed is None or topic not in self.may_lose:
-            return
-        if self.unclean.since(key, self._led_epochs.get(key, -1), before.leader_epoch):
-            return  # whoever was elected has not led yet: what it lacks is still counted as committed
-        for member in before.isr:
-            if member not in now.isr:
-                self._had[key, member] = committed.promised_end_offset
+        committed, led_epoch = self.committed.get(key), self._led_epochs.get(key, -1)
+        if topic not in self.may_lose or committed is None or self.unclean.since(key, led_epoch, before.leader_epoch):
+            return  # while who was elected uncleanly has not led yet, what it lacks still counts as committed
+        left = [member for member in before.isr if member not in now.isr]
+        self._had.update({(key, member): committed.promised_end_offset for member in left})
 
     def _check_entered(
         self, key: TopicPartition, topic_id: UUID, now: PartitionRegistration, before: PartitionRegistration

@@ -40,7 +40,7 @@ class FetchSessionModel:
     told: dict[FetchedKey, tuple[int, int]] = field(default_factory=dict)
     """The high watermark and the log start offset that were told last, without an error since."""
     with_records: set[FetchedKey] = field(default_factory=set)
-    """Partitions with records in the last answer, which the fetcher's disk may refuse, with all that it told of them."""
+    """Partitions with records in the last answer: a full disk refuses them, with all that the answer told."""
 
     def wanted_after(self, request: FetchRequest) -> dict[FetchedKey, FetchPartition]:
         """What the session holds after this request."""
