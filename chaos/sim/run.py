@@ -427,9 +427,6 @@ class Run:
             "elections for keys": lambda: PreferredLeaderChanges(
                 context("elections for keys", "keys"), cluster.brokers
             ),
-            "elections of a changing topic": lambda: PreferredLeaderChanges(
-                context("elections of a changing topic", "changing"), cluster.brokers, to_and_fro=True
-            ),
             "coordinator elections": lambda: PreferredLeaderChanges(
                 context("coordinator elections", TRANSACTION_TOPIC), cluster.brokers
             ),
@@ -485,11 +482,14 @@ class Run:
 
     def _settings_workloads(self) -> dict[str, Callable[[], Workload]]:
         """How those of topics with settings of their own are made, by name."""
-        context, checker = self._context, self.cluster.topic_settings
+        context, cluster, checker = self._context, self.cluster, self.cluster.topic_settings
         return {
             "changing topic": lambda: ChangingTopicLoad(context("changing topic", "changing", History()), checker),
             "kept keys": lambda: KeptKeysLoad(context("kept keys", "kept", History()), checker),
             "time lookups": lambda: TimeLookups(context("time lookups", "changing"), checker),
+            "elections of a changing topic": lambda: PreferredLeaderChanges(
+                context("elections of a changing topic", "changing"), cluster.brokers, to_and_fro=True
+            ),
             "lookups of new times": lambda: TimeLookups(context("new times", "changing"), checker, of_newest=True),
             "time lookups of kept keys": lambda: TimeLookups(context("time lookups", "kept"), checker),
         }
