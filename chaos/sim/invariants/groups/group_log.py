@@ -141,6 +141,8 @@ class GroupLog:
         """Of each group that exists: its generation or epoch, and whether it has members."""
         self.emptied: dict[str, None] = {}
         """The groups that all members have left while records were refused: a coordinator does not write that again."""
+        self.joined_while_removed: dict[str, None] = {}
+        """Removed groups that a coordinator holds on to, as somebody joined before the tombstones were committed."""
 
     # ---------------------------------------------------------------- replay
 

@@ -72,7 +72,12 @@ def _of_groups(shard: GroupCoordinatorShard, log: GroupLog, *, may_have_refused:
         if isinstance(held, ConsumerGroup):
             found = _of_consumer_group(held, written)
         elif held is not None:
-            found = _of_classic_group(held, written, may_have_refused=may_have_refused)
+            if written is not None:
+                log.joined_while_removed.pop(group_id, None)
+            elif held.members.pending:
+                log.joined_while_removed[group_id] = None
+            is_ahead = may_have_refused or group_id in log.joined_while_removed
+            found = _of_classic_group(held, written, may_have_refused=is_ahead)
         else:
             found = f"there is none, the log has {written}"
         if found is not None:

@@ -109,6 +109,23 @@ def test_an_empty_group_has_its_record_unless_the_log_may_have_refused_it() -> N
     assert found(topic) is None
 
 
+def test_a_removed_group_stays_for_whom_has_joined_before_that_was_committed() -> None:
+    topic = with_classic_group()
+    topic.append(classic(4, {}))
+    group = topic.load().groups[GROUP]
+    assert isinstance(group, ClassicGroup)
+    tombstones, topic.shard = group.tombstones(), OffsetsTopic().shard  # the coordinator has its group still
+    topic.append(*tombstones)
+    topic.shard.groups[GROUP] = group
+    assert "Empty, in generation 4; the log has None" in str(found(topic))
+    group.members.pending["c"] = None
+    assert found(topic) is None
+    group.members.pending.clear()
+    assert found(topic) is None, "its time is not over yet"
+    topic.append(classic(5, {}))
+    assert "generation 5" in str(found(topic))
+
+
 def test_a_group_that_is_missing_is_told_of() -> None:
     topic = with_classic_group()
     del topic.load().groups[GROUP]
