@@ -114,9 +114,11 @@ class GroupChecker:
                 shard = node.broker.groups.partitions.shards.get(replica.topic_partition.partition)
                 if shard is not None and not replica.offline:
                     self._check_shard(node_id, replica, shard, log)
+            else:
+                self._shards.pop((node_id, replica.topic_partition.partition), None)
         if self.answers.answered:
             if self._knows_all():
-                self.answers.check(self._led_by(node_id))
+                self.answers.check(self.led_by(node_id))
             else:
                 self.answers.forget()
 
@@ -145,7 +147,7 @@ class GroupChecker:
     def _leader_epoch(self, partition: Any) -> int:
         return self._partitions.leader_epoch(partition)
 
-    def _led_by(self, node_id: int) -> dict[object, int]:
+    def led_by(self, node_id: int) -> dict[object, int]:
         """The partitions that a node has loaded, with their leader epochs."""
         shards = {index: seen.shard for (node, index), seen in self._shards.items() if node == node_id}
         return {
