@@ -45,7 +45,7 @@ class Client:
     def __init__(self) -> None:
         self.topic = OffsetsTopic()
         self.answers = GroupAnswers({0: self.topic.log}, lambda topic: False)
-        self.led = {0: 0}
+        self.led: dict[object, int] = {0: 0}
         """What the node has loaded when it is asked."""
         self._there, self._back = _Pipe(), _Pipe()
         watch_answers(self._there, self._back, (), (self.answers.requests(lambda: self.led),))  # type: ignore[arg-type]
