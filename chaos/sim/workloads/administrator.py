@@ -39,9 +39,15 @@ class RetryingAdmin:
         """How many requests had no answer, or one that leaves open whether they will be carried out."""
 
     async def ask(
-        self, api: ApiKey, version: int, fields: Mapping[str, Any], code_of: Callable[[Struct], int]
+        self,
+        api: ApiKey,
+        version: int,
+        fields: Mapping[str, Any],
+        code_of: Callable[[Struct], int],
+        *,
+        may_pass: tuple[ErrorCode, ...] = (),
     ) -> ErrorCode:
-        """The first error code that is not temporary."""
+        """The first error code that is not temporary. `may_pass` are others that may not be there when asked again."""
         while True:
             try:
                 code = code_of(await self.cluster.request(api, version, {**fields, "timeout": 2000}))
@@ -49,7 +55,7 @@ class RetryingAdmin:
                 self.lost_answers += 1
             else:
                 self.lost_answers += code == ErrorCode.REQUEST_TIMED_OUT
-                if code in _FINAL or not (code in _NOT_YET or is_retriable(code)):
+                if code in _FINAL or not (code in (*_NOT_YET, *may_pass) or is_retriable(code)):
                     return ErrorCode(code)
             await asyncio.sleep(_RETRY_S)
 

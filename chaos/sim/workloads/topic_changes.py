@@ -21,6 +21,8 @@ _CREATE_TOPICS = 7
 _DELETE_TOPICS = 6
 _CREATE_PARTITIONS = 3
 _BY_ID = 13
+_ALL_FENCED = (ErrorCode.INVALID_REPLICA_ASSIGNMENT,)
+"""The answer while all brokers of an assignment are fenced."""
 """Produce and Fetch name topics by their ids from this version on."""
 _ASSIGNED_PROBABILITY = 0.5
 _LATE_S = 5.0
@@ -132,7 +134,9 @@ class TopicChanges:
         min_isr = self._context.rng.choice(self._min_isrs) if len(self._min_isrs) > 1 else self._min_isrs[0]
         configs = [] if min_isr is None else [{"name": "min.insync.replicas", "value": min_isr}]
         fields = {"topics": [{**row, "assignments": rows, "configs": configs}], "validate_only": False}
-        code = await self._admin.ask(ApiKey.CREATE_TOPICS, _CREATE_TOPICS, fields, lambda a: a.topics[0].error_code)
+        code = await self._admin.ask(
+            ApiKey.CREATE_TOPICS, _CREATE_TOPICS, fields, lambda a: a.topics[0].error_code, may_pass=_ALL_FENCED
+        )
         self._expect(code, "create", if_repeated=ErrorCode.TOPIC_ALREADY_EXISTS)
         self._partitions = count
 
@@ -156,7 +160,11 @@ class TopicChanges:
         row = {"name": self._context.topic, "count": self._partitions + growth, "assignments": assigned}
         fields = {"topics": [row], "validate_only": False}
         code = await self._admin.ask(
-            ApiKey.CREATE_PARTITIONS, _CREATE_PARTITIONS, fields, lambda answer: answer.results[0].error_code
+            ApiKey.CREATE_PARTITIONS,
+            _CREATE_PARTITIONS,
+            fields,
+            lambda a: a.results[0].error_code,
+            may_pass=_ALL_FENCED,
         )
         self._expect(code, "grow", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, if_repeated=ErrorCode.INVALID_PARTITIONS)
         self._partitions += growth
