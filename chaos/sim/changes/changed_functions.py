@@ -20,9 +20,10 @@ class NoChangesError(Exception):
 def changed_functions(directory: str, revision: str) -> set[str]:
     """The functions of a checkout's Python files that differ from the commit, such as `raft/log.py:RaftLog.append`.
 
-    Where nothing else of it has changed, a line of a class outside of its methods stands for the class, and one outside
-    of classes and functions for the file, as `raft/log.py:RaftLog` and `raft/log.py:`. Files that git does not know yet
-    are left out, as what is new in them runs only where something else calls it. Raises `NoChangesError`.
+    A constant stands for the functions of its file that name it. Where nothing else of it has changed, another line of
+    a class outside of its methods stands for the class, and one outside of classes and functions for the file, as
+    `raft/log.py:RaftLog` and `raft/log.py:`. Files that git does not know yet are left out, as what is new in them runs
+    only where something else calls it. Raises `NoChangesError`.
     """
     root = _git(directory, "rev-parse", "--show-toplevel").strip()
     told = _git(root, "diff", "--unified=0", "--no-color", "--no-ext-diff", "--no-renames", revision, "--", "*.py")
@@ -52,22 +53,41 @@ def changed_lines(diff: str) -> Mapping[str, set[int]]:
 def names_at(source: str, lines: Iterable[int]) -> set[str]:
     """The outermost functions, or methods with their classes, around the lines; else the class, else an empty name.
 
-    A class is left out when lines of its methods are among them, and the empty name when any others are.
+    A constant of the module stands for the functions that name it. A class is left out when lines of its methods are
+    among them, and the empty name when any others are.
     """
     try:
-        spans = list(functions_of(source))
+        tree = ast.parse(source)
     except SyntaxError as error:
         raise NoChangesError(f"a changed file is no Python: {error}") from error
+    spans = list(functions_of(source))
     found: set[str] = set()
     for line in lines:
         around = [(len(name), name) for name, first, last in spans if first <= line <= last]
-        found.add(max(around)[1] if around else "")
+        found.update([max(around)[1]] if around else _users_of(_constants_at(tree, line), tree, spans) or [""])
     names = sorted(found)
     return {name for name in names if not any(_is_within(other, name) for other in names)}
 
 
 def _is_within(name: str, around: str) -> bool:
     return name != around and (around == "" or name.startswith(f"{around}."))
+
+
+def _constants_at(module: ast.Module, line: int) -> set[str]:
+    """The names that a statement of the module assigns to at this line."""
+    found: set[str] = set()
+    for node in module.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.lineno <= line <= (node.end_lineno or node.lineno):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found.update(one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name))
+    return found
+
+
+def _users_of(constants: set[str], module: ast.Module, spans: Iterable[tuple[str, int, int]]) -> set[str]:
+    """The outermost functions, or methods, that name one of the constants."""
+    lines = {node.lineno for node in ast.walk(module) if isinstance(node, ast.Name) and node.id in constants}
+    users = [[(len(name), name) for name, first, last in spans if first <= line <= last] for line in lines]
+    return {max(around)[1] for around in users if around}
 
 
 def functions_of(source: str) -> Iterator[tuple[str, int, int]]:

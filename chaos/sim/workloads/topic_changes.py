@@ -21,9 +21,9 @@ _CREATE_TOPICS = 7
 _DELETE_TOPICS = 6
 _CREATE_PARTITIONS = 3
 _BY_ID = 13
+"""Produce and Fetch name topics by their ids from this version on."""
 _ALL_FENCED = (ErrorCode.INVALID_REPLICA_ASSIGNMENT,)
 """The answer while all brokers of an assignment are fenced."""
-"""Produce and Fetch name topics by their ids from this version on."""
 _ASSIGNED_PROBABILITY = 0.5
 _LATE_S = 5.0
 """For how long a request without an answer may still be carried out, once there are no faults any more."""

@@ -11,6 +11,9 @@ from raftwerk.chaos.sim.changes.changed_functions import NoChangesError, changed
 
 BEFORE = """\
 LIMIT = 3
+BOUND = (
+    4
+)
 
 def first():
     return 1
@@ -27,6 +30,12 @@ class Log:
     def cut(self):
         return 3
         return 4
+
+    def grow(self):
+        self.size += BOUND
+
+def second():
+    return [BOUND for _ in (1,)]
 """
 
 
@@ -54,6 +63,7 @@ def git(directory: Path, *arguments: str) -> None:
         ("        return 4\n", "", {"Log.cut"}),
         ("size = 0", "size = 1", {"Log"}),
         ("LIMIT = 3", "LIMIT = 4", {""}),
+        ("    4\n", "    5\n", {"Log.grow", "second"}),
         ("def cut(self):", "def cut(self):\n        self.size = 1", {"Log.cut"}),
     ],
 )
@@ -81,6 +91,6 @@ def test_what_cannot_be_told_is_refused(repository: Path, monkeypatch: pytest.Mo
 
 
 def test_a_line_belongs_to_the_outermost_function_and_its_classes() -> None:
-    assert names_at(BEFORE, [12]) == {"Log.end"}
-    assert names_at(BEFORE, [1, 5]) == {""}
-    assert names_at(BEFORE, [1, 4, 7]) == {"first", "Log"}, "what is within tells more than what is around it"
+    assert names_at(BEFORE, [15]) == {"Log.end"}
+    assert names_at(BEFORE, [1, 8]) == {""}
+    assert names_at(BEFORE, [1, 7, 10]) == {"first", "Log"}, "what is within tells more than what is around it"
