@@ -1,8 +1,9 @@
 """What a replica knows of its producers equals what its log says, read anew: "producers are those of the log".
 
-It is checked where that knowledge is made again or first used: at the start of a replica, after a truncation, and when
-it leads. The log is read by a replay of the simulator's own (`chaos/specification/transactions/log_replay.py`). Open
-transactions are compared in every log, and aborted ones in those that still have all batches.
+It is checked where that knowledge is made again or first used: at the start of a replica, after a truncation, when it
+begins anew behind its end, and when it leads. The log is read by a replay of the simulator's own
+(`chaos/specification/transactions/log_replay.py`). Open transactions are compared in every log, and aborted ones in
+those that still have all batches.
 """
 
 from __future__ import annotations
@@ -46,6 +47,14 @@ def check_producers(log: PartitionLog, where: str, *, may_forget: bool = False) 
     if aborted != named:
         raise InvariantBroken("producers are those of the log", f"{where}: aborted are {aborted}, named are {named}")
     return found
+
+
+def check_begun_anew(log: PartitionLog, where: str) -> None:
+    """Raise `InvariantBroken` if a log that begins behind its former end still knows producers of before that."""
+    known = [producer_id for producer_id, _ in log.producers.items()]
+    if known or log.producers.open_transactions:
+        detail = f"{where} begins anew at {log.log_start_offset}, and knows {known}"
+        raise InvariantBroken("producers are those of the log", detail)
 
 
 def replay_of(log: PartitionLog, where: str) -> LogReplay:

@@ -23,6 +23,7 @@ from raftwerk.isr.partition import Partition
 from raftwerk.isr.purgatory.delayed_operations import DelayedOperations
 from raftwerk.isr.replica import Replica
 from raftwerk.isr.results import EpochEndResult
+from raftwerk.log.partition_log import PartitionLog
 from raftwerk.raft.driver.raft_driver import RaftDriver
 from raftwerk.raft.messages.messages import Vote
 from raftwerk.raft.roles.role import Role
@@ -33,6 +34,7 @@ ORIGINAL_CHECK_LEADER_EPOCH = Partition.check_leader_epoch
 ORIGINAL_ON_HIGH_WATERMARK = DelayedOperations._on_high_watermark
 ORIGINAL_ON_VOTE = Role.on_vote
 ORIGINAL_PREFERRED = replica_selector.preferred_read_replica
+ORIGINAL_TRUNCATE_FULLY = PartitionLog.truncate_fully_and_start_at
 ORIGINAL_PLACE = replica_placement._Placer.__init__
 
 
@@ -41,6 +43,12 @@ def compare_epoch_and_offset_apart(self: Role, vote: Vote, now_ms: int) -> bool:
     log = self.quorum.log
     is_up_to_date = vote.last_epoch >= log.last_epoch and vote.last_offset >= log.end_offset
     return ORIGINAL_ON_VOTE(self, vote if is_up_to_date else replace(vote, last_epoch=-1), now_ms)
+
+
+def begin_anew_with_producers(self: PartitionLog, offset: int) -> None:
+    known = dict(self.producers._entries)
+    ORIGINAL_TRUNCATE_FULLY(self, offset)
+    self.producers._entries.update(known)
 
 
 def leave_directories_where_they_are(self: PartitionRegistration, change: PartitionChangeRecord) -> tuple[UUID, ...]:
@@ -155,6 +163,16 @@ ANSWER_MUTANTS = (
         "a heartbeat with all fields is not answered with the assignment",
         replacing(HeartbeatRequest, "is_full", property(lambda self: self.member_epoch == 0)),
         ("groups",),
+    ),
+    Mutant(
+        "a new leader says that there is no record of a time (KIP-207)",
+        replacing(offset_lookup, "_check_settled", lambda replica, for_consumer: None),
+        ("times-at-new-leaders",),
+    ),
+    Mutant(
+        "a log that begins anew keeps its producers",
+        replacing(PartitionLog, "truncate_fully_and_start_at", begin_anew_with_producers),
+        ("trims",),
     ),
     Mutant(
         "directories do not follow their replicas",

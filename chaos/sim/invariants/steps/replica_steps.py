@@ -26,6 +26,7 @@ from ....specification.partitions.replica_specification import ReplicaSpecificat
 from ....specification.partitions.replica_state import ReplicaLog, ReplicaState
 from ...disk.sim_disk import SimDisk
 from ..invariant_broken import InvariantBroken
+from ..producer_invariants import check_begun_anew
 
 _READ_BYTES = 1 << 20
 _PartitionKey = tuple[UUID, int]
@@ -199,9 +200,12 @@ class ReplicaStepChecker:
         return _ObservedReplica(replica, partition)
 
     def _observe(self, node_id: int, seen: _ObservedReplica) -> None:
-        specification = seen.partition.specification
-        state = _state_of(node_id, seen, _log_of(seen, specification.states[node_id]))
-        seen.log, seen.history = seen.replica.log, seen.replica.log.history
+        specification, log = seen.partition.specification, seen.replica.log
+        before = specification.states[node_id]
+        if log is seen.log and log.log_start_offset > before.end_offset:
+            check_begun_anew(log, f"{seen.replica.topic_partition} on {node_id}")
+        state = _state_of(node_id, seen, _log_of(seen, before))
+        seen.log, seen.history = log, log.history
         if self._has_bit_rot(node_id):
             specification.adopt(state)
             return
