@@ -63,11 +63,10 @@ class NotedGapsChecker:
         seen_logs = self._seen.setdefault(node_id, {})
         for log_dir in logs.directories:
             for key, log in self._with_gaps(node_id, log_dir):
-                seen = seen_logs.get(log)
-                if seen is None:
-                    seen = seen_logs[log] = _Seen()
-                is_new = seen.end_offset != log.log_end_offset or seen.history != log.history
-                if is_new and not (log.is_failed or log.is_closed):
+                if log.is_failed or log.is_closed:
+                    continue
+                seen = seen_logs.setdefault(log, _Seen())
+                if seen.end_offset != log.log_end_offset or seen.history != log.history:
                     _check(node_id, key, log, seen, lambda at=log_dir: _noted(disk, at))  # type: ignore[misc]
 
     def _with_gaps(self, node_id: int, log_dir: LogDirectory) -> list[tuple[TopicPartition, PartitionLog]]:

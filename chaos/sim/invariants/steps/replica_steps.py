@@ -202,7 +202,7 @@ class ReplicaStepChecker:
     def _observe(self, node_id: int, seen: _ObservedReplica) -> None:
         specification, log = seen.partition.specification, seen.replica.log
         before = specification.states[node_id]
-        if log is seen.log and log.log_start_offset > before.end_offset:
+        if log is seen.log and log.segments[0].base_offset == log.log_end_offset > before.end_offset:
             check_begun_anew(log, f"{seen.replica.topic_partition} on {node_id}")
         state = _state_of(node_id, seen, _log_of(seen, before))
         seen.log, seen.history = log, log.history
