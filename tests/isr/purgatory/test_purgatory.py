@@ -133,10 +133,11 @@ def test_lost_leadership_answers_with_the_leader() -> None:
     assert rig.woken == ["f"]
 
 
-def test_followers_wait_for_the_log_and_consumers_for_the_high_watermark() -> None:
+@pytest.mark.parametrize("broker", [0, 2])
+def test_followers_wait_for_the_log_and_consumers_for_the_high_watermark(broker: int) -> None:
     rig = Rig()
     rig.fetch("consumer", A)
-    rig.fetch("follower", A, replica=2)
+    rig.fetch("follower", A, replica=broker)
     rig.purgatory.on_appended(A, 10)
     assert rig.woken == ["follower"]
     rig.committed(A, 1)

@@ -13,6 +13,7 @@ from raftwerk.controller.metadata.metadata_records import BrokerChangeRecord, Co
 from raftwerk.isr.roles.local_replicas import LocalReplicas
 from raftwerk.log.config import LogConfig
 from raftwerk.log.state.checkpoints import HIGH_WATERMARK_FILE
+from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.types import TopicPartition
 
 TP = TopicPartition("t", 0)
@@ -219,3 +220,18 @@ def test_a_partition_that_is_fetched_no_more_leaves_the_connection_to_the_others
     assert cluster.produce(1, TP, acks=1).error == 0
     cluster.sleep(0.1)
     assert cluster.managers[3].partitions[TP].log_end_offset == 1
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_a_produce_that_waits_is_told_whether_the_topic_is_gone_or_has_moved(is_deleted: bool) -> None:
+    cluster, topic_id = replicated_topic()
+    waiting = cluster.produce(1, TP, timeout_ms=10_000)
+    assert waiting.rows is None
+    if is_deleted:
+        cluster.delete_topic(topic_id)
+    else:
+        cluster.change(topic_id, 0, replicas=(2, 3), isr=(2, 3), leader=2)
+    cluster.tell(1)
+    cluster.sleep(0.1)
+    gone, moved = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert waiting.error == (gone if is_deleted else moved)
