@@ -86,7 +86,7 @@ def _constants_at(module: ast.Module, line: int) -> set[str]:
 def _users_of(constants: set[str], module: ast.Module, spans: Iterable[tuple[str, int, int]]) -> set[str]:
     """The outermost functions, or methods, that name one of the constants."""
     lines = {node.lineno for node in ast.walk(module) if isinstance(node, ast.Name) and node.id in constants}
-    users = [[(len(name), name) for name, first, last in spans if first <= line <= last] for line in lines]
+    users = [[(len(name), name) for name, first, last in spans if first <= line <= last] for line in sorted(lines)]
     return {max(around)[1] for around in users if around}
 
 
