@@ -172,8 +172,18 @@ class TransactionCoordinator:
                 return answer
             changed: asyncio.Future[None] = loop.create_future()
             self._waiting_for_change.setdefault(transactional_id, []).append(changed)
-            await asyncio.wait([changed], timeout=left_s)
-            self._wake(transactional_id)
+            try:
+                await asyncio.wait([changed], timeout=left_s)
+            finally:
+                self._forget_waiting(transactional_id, changed)
+
+    def _forget_waiting(self, transactional_id: str, changed: asyncio.Future[None]) -> None:
+        """A request waits no more. It wakes no other, as two of them would wake each other by turns."""
+        waiting = self._waiting_for_change.get(transactional_id, [])
+        if changed in waiting:
+            waiting.remove(changed)
+            if not waiting:
+                del self._waiting_for_change[transactional_id]
 
     def _wake(self, transactional_id: str) -> None:
         """Let the requests go on that wait for a change of the id."""

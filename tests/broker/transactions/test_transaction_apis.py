@@ -366,6 +366,45 @@ async def test_a_client_that_goes_on_at_once_waits_for_the_end_of_its_former_tra
 
 
 @played
+async def test_two_requests_that_wait_for_the_same_end_do_not_wake_each_other(harness: TransactionHarness) -> None:
+    """They asked by turns, for as long as they waited, and nothing else of the broker ran meanwhile."""
+    _, producer_id, epoch = await harness.init()
+    producer = (producer_id, epoch)
+    await harness.add(producer, A)
+    harness.marker_gate = asyncio.Event()
+    harness.hold = True
+    end = {"transactional_id": "t", "producer_id": producer_id, "producer_epoch": epoch, "committed": True}
+    harness.parked(ApiKey.END_TXN, 3, end)
+    await settle()
+    coordinator, asked = harness.transactions, 0
+    add_partitions = coordinator.add_partitions
+
+    def counted(*arguments: Any, **named: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return add_partitions(*arguments, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(coordinator, "add_partitions", counted)
+        add = {
+            "v3_and_below_transactional_id": "t",
+            "v3_and_below_producer_id": producer_id,
+            "v3_and_below_producer_epoch": epoch,
+            "v3_and_below_topics": [{"name": B.topic, "partitions": [B.partition]}],
+        }
+        answers = [harness.parked(ApiKey.ADD_PARTITIONS_TO_TXN, 3, add) for _ in range(2)]
+        await settle()
+        assert asked == 2
+        harness.release()  # the decision is durable, and its markers are not written yet
+        await settle(50)
+        assert asked == 4
+        harness.marker_gate.set()
+        await settle(50)
+        assert all(answer() is not None for answer in answers)
+        assert asked == 6
+
+
+@played
 async def test_a_client_that_adds_its_partitions_itself_does_not_bump_its_epoch(harness: TransactionHarness) -> None:
     """So the record says that its `transaction.version` is 0, whatever the cluster's is, as Apache Kafka writes it."""
     producer = (await harness.init())[1:]
