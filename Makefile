@@ -62,7 +62,7 @@ define copy_jars
 	test -d '$(2)' || echo "no jars in $(2): $(4) will NOT be tested"
 endef
 
-test: $(STAMP) kafka-jars flink-jars  ## the tests but for the long ones: about half an hour on two cores; what CI runs
+test: $(STAMP) kafka-jars flink-jars  ## the tests but for the long ones: about 45 minutes on two cores; what CI runs
 	$(BIN)/python -m pytest -n 2 --dist loadgroup --durations=30 -m 'not containers and not long'
 
 test-all: $(STAMP) kafka-jars flink-jars debezium-jars  ## all tests, those too that start Spark for minutes: an hour on two cores

@@ -139,9 +139,8 @@ class SimulatedCluster:
 
     def _on_connection(self, there: Pipe, back: Pipe) -> None:
         if there.source not in self._node_of and there.receiver.local[1] == BROKER_PORT:
-            node_id = self._node_of[there.target]
-            of_groups = self.groups.answers.requests(lambda: self.groups.led_by(node_id))
-            watch_answers(there, back, self._replica_answers.of_clients(node_id), when_sent=(of_groups,))
+            of_clients, groups = self._replica_answers.of_clients(self._node_of[there.target]), self.groups.answers
+            watch_answers(there, back, of_clients, when_sent=(groups.requests(),))
         elif there.receiver.local[1] == BROKER_PORT:
             read, sent = self._replica_answers.of_brokers(self._node_of[there.target])
             watch_answers(there, back, read, when_sent=sent)

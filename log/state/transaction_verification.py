@@ -94,9 +94,11 @@ class PendingVerifications:
         pending = self._pending.get(header.producer_id)
         if pending is None or not (pending.supports_epoch_bump or pending.epoch == header.producer_epoch):
             return
-        expected, is_late = pending.first_sequence, is_later_sequence(header.base_sequence, pending.first_sequence)
         if pending.supports_epoch_bump:
             expected, is_late = 0, header.base_sequence != 0
+        else:
+            expected = pending.first_sequence
+            is_late = is_later_sequence(header.base_sequence, expected)
         if is_late:
             sometimes(True, "a partition refused a batch that had overtaken the first one of its transaction")
             raise ProtocolError(

@@ -60,17 +60,23 @@ def names_at(source: str, lines: Iterable[int]) -> set[str]:
         tree = ast.parse(source)
     except SyntaxError as error:
         raise NoChangesError(f"a changed file is no Python: {error}") from error
-    spans = list(functions_of(source))
+    spans = list(_spans(tree, ""))
     found: set[str] = set()
     for line in lines:
-        around = [(len(name), name) for name, first, last in spans if first <= line <= last]
-        found.update([max(around)[1]] if around else _users_of(_constants_at(tree, line), tree, spans) or [""])
+        name = _name_at(line, spans)
+        users = set() if name else _users_of(_constants_at(tree, line), tree, spans)
+        found |= users or {name}
     names = sorted(found)
     return {name for name in names if not any(_is_within(other, name) for other in names)}
 
 
 def _is_within(name: str, around: str) -> bool:
     return name != around and (around == "" or name.startswith(f"{around}."))
+
+
+def _name_at(line: int, spans: Iterable[tuple[str, int, int]]) -> str:
+    """The outermost function, or method, around a line; else the class, else an empty name."""
+    return max((name for name, first, last in spans if first <= line <= last), key=len, default="")
 
 
 def _constants_at(module: ast.Module, line: int) -> set[str]:
@@ -85,9 +91,8 @@ def _constants_at(module: ast.Module, line: int) -> set[str]:
 
 def _users_of(constants: set[str], module: ast.Module, spans: Iterable[tuple[str, int, int]]) -> set[str]:
     """The outermost functions, or methods, that name one of the constants."""
-    lines = {node.lineno for node in ast.walk(module) if isinstance(node, ast.Name) and node.id in constants}
-    users = [[(len(name), name) for name, first, last in spans if first <= line <= last] for line in sorted(lines)]
-    return {max(around)[1] for around in users if around}
+    uses = [node for node in ast.walk(module) if isinstance(node, ast.Name) and node.id in constants]
+    return {_name_at(node.lineno, spans) for node in uses} - {""}
 
 
 def functions_of(source: str) -> Iterator[tuple[str, int, int]]:

@@ -38,6 +38,7 @@ _FORMER_EPOCH_PROBABILITY = 0.05
 _TIMEOUT_S = 1.0
 _GREATEST_PROBABILITY = 0.1
 _NEWEST = 5
+"""How many of the last records count as the newest."""
 _AROUND_MS = 3
 """How far from the time of a record the client asks."""
 
@@ -153,7 +154,9 @@ class TimeLookups(OffsetLookups):
         rng, known = self.context.rng, self._checker.known.get(TopicPartition(self.context.topic, view.partition))
         if known is None or not known.records:
             return True
-        offsets = list(known.records)[-_NEWEST if self._of_newest else 0 :]
+        offsets = list(known.records)
+        if self._of_newest:
+            offsets = offsets[-_NEWEST:]
         asked_ms = known.records[rng.choice(offsets)].timestamp + rng.randint(-_AROUND_MS, _AROUND_MS)
         if rng.random() < _GREATEST_PROBABILITY:
             asked_ms = MAX_TIMESTAMP

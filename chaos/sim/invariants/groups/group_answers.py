@@ -73,17 +73,11 @@ class GroupAnswers:
 
     # ---------------------------------------------------------------- connections
 
-    def requests(self, led: Callable[[], Mapping[object, int]]) -> AnsweredRequests[tuple[Asked, int]]:
-        """What watches a new connection: its requests when they are sent. `led` is what the node has loaded then."""
+    def requests(self) -> AnsweredRequests[tuple[Asked, int]]:
+        """What watches a new connection: its requests when they are sent."""
+        return AnsweredRequests(_ASKED | _OF_ADMINISTRATORS, self._note, self._on_answered)
 
-        def note(header: RequestHeader, frame: bytes, body_at: int) -> tuple[Asked, int] | None:
-            return self._note(header, frame, body_at, led)
-
-        return AnsweredRequests(_ASKED | _OF_ADMINISTRATORS, note, self._on_answered)
-
-    def _note(
-        self, header: RequestHeader, frame: bytes, body_at: int, led: Callable[[], Mapping[object, int]]
-    ) -> tuple[Asked, int] | None:
+    def _note(self, header: RequestHeader, frame: bytes, body_at: int) -> tuple[Asked, int] | None:
         key, request = ApiKey(header.api_key), decode_request(header.api_key, header.api_version, frame, body_at)
         if key in _REMOVES:
             self.removals_asked |= dict.fromkeys(_named_in(key, request))
@@ -91,7 +85,7 @@ class GroupAnswers:
             self._note_plan(request)
         ends = {partition: log.end_offset for partition, log in self._logs.items()}
         epochs = {partition: self._leader_epoch(partition) for partition in self._logs}
-        asked = Asked(key, header.api_version, request, ends, epochs, led())
+        asked = Asked(key, header.api_version, request, ends, epochs)
         if key in _OF_MEMBERS:
             self._on_heard(request.member_id)
         return asked, self._of_members.note(asked) if key in _OF_MEMBERS else -1

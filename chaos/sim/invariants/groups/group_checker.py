@@ -118,7 +118,7 @@ class GroupChecker:
                 self._shards.pop((node_id, replica.topic_partition.partition), None)
         if self.answers.answered:
             if self._knows_all():
-                self.answers.check(self.led_by(node_id))
+                self.answers.check(self._led_by(node_id))
             else:
                 self.answers.forget()
 
@@ -147,7 +147,7 @@ class GroupChecker:
     def _leader_epoch(self, partition: Any) -> int:
         return self._partitions.leader_epoch(partition)
 
-    def led_by(self, node_id: int) -> dict[object, int]:
+    def _led_by(self, node_id: int) -> dict[object, int]:
         """The partitions that a node has loaded, with their leader epochs."""
         shards = {index: seen.shard for (node, index), seen in self._shards.items() if node == node_id}
         return {

@@ -2,7 +2,7 @@
 
 It is compared when nothing is on its way: the leader's log ends at its high watermark, and the records up to there were
 replayed (`GroupLog`). A classic group is written when it has its assignments, and while it rebalances it is ahead of
-its record.
+its record. A removed one stays in memory if a member joined before its tombstones were committed.
 """
 
 from __future__ import annotations

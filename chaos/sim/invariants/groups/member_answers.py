@@ -14,7 +14,7 @@ written when a generation has its assignments, so answers to JoinGroup tell earl
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from .....broker.groups.records.consumer_group_records import CurrentAssignmentValue
 from .....wire.api_keys import ApiKey
@@ -33,8 +33,6 @@ class Asked:
     ends: Mapping[object, int]
     epochs: Mapping[object, int]
     """The newest leader epochs that were committed then."""
-    led: Mapping[object, int] = field(default_factory=dict)
-    """The partitions that the node had loaded then as their leader, with its leader epochs."""
 
 
 class MemberAnswers:
